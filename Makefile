@@ -1,0 +1,115 @@
+# The front door. CMake and its presets do the work; docs/testing.md says what each test is for.
+#
+#   make build      build/moeflux, as users run it (the default)
+#   make demo       build it and show it at work on the bundled model
+#   make test       what every change must pass: all tests, the parsers' once more under sanitizers, short fuzzing
+#   make test-full  make test, then every compiler and sanitizer, long fuzzing, formatting and linting
+#   make bench      build and run the benchmarks
+#   make format     clang-format over the sources
+#   make clean      remove build/
+#
+#   JOBS=2          how many processes at once (default: all processors)
+#   FUZZ_SECONDS=60 how long make test-full fuzzes, all targets together
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := build
+.NOTPARALLEL:
+
+JOBS ?= $(shell nproc)
+FUZZ_SECONDS ?= 600
+export JOBS
+
+SOURCES = find src tests bench -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh'
+say = @echo "== $(1)"
+# Warnings and errors of the configuration are shown, its progress is not.
+configure = @cmake --preset $(1) >/dev/null
+build = @cmake --build --preset $(1) --parallel $(JOBS)
+run_tests = @ctest --preset $(1) --parallel $(JOBS) --output-log build/$(1).log
+
+.PHONY: build demo test test-full bench format clean
+.PHONY: bootstrap test-dev test-asan test-release test-asan-full test-tsan test-clang check-format check-tidy
+
+build: bootstrap
+	$(call say,build/moeflux)
+	$(call configure,release)
+	$(call build,release) --target moeflux
+	@ln -sfn release/bin/moeflux build/moeflux
+
+demo: build
+	build/moeflux inspect models/tern
+
+# The closing lines of ctest once more, so that they end the output.
+test: bootstrap test-dev test-asan
+	$(call say,fuzzing: 10 s a target)
+	@tools/fuzz.sh 10
+	@echo "== all passed; with sanitizers: $$(grep 'tests passed' build/asan-untrusted.log); all tests:"
+	@sed -n '/tests passed/,$$p' build/dev.log
+
+test-full: test check-format test-release test-asan-full test-tsan test-clang check-tidy
+	$(call say,headers alone)
+	@tools/check_headers.sh
+	$(call say,fuzzing: $(FUZZ_SECONDS) s)
+	@tools/fuzz.sh --total $(FUZZ_SECONDS)
+	$(call say,everything passed)
+
+bench: bootstrap
+	$(call say,benchmarks)
+	$(call configure,release) -DMOEFLUX_BENCH=ON
+	$(call build,release)
+	@for program in build/release/bin/*_bench; do echo "== $$program"; "$$program"; done
+
+format: bootstrap
+	@$(SOURCES) | xargs clang-format -i
+
+clean:
+	rm -rf build
+
+bootstrap:
+	@tools/bootstrap.sh
+
+test-dev:
+	$(call say,dev: all tests)
+	$(call configure,dev)
+	$(call build,dev)
+	$(call run_tests,dev)
+
+test-asan:
+	$(call say,asan: tests of code that reads untrusted bytes)
+	$(call configure,asan-untrusted)
+	$(call build,asan-untrusted)
+	$(call run_tests,asan-untrusted)
+
+test-release:
+	$(call say,release: with benchmarks)
+	$(call configure,release) -DMOEFLUX_BENCH=ON
+	$(call build,release)
+
+test-asan-full:
+	$(call say,asan: all tests)
+	$(call configure,asan)
+	$(call build,asan)
+	$(call run_tests,asan)
+
+test-tsan:
+	$(call say,tsan: all tests)
+	$(call configure,tsan)
+	$(call build,tsan)
+	$(call run_tests,tsan)
+
+test-clang:
+	$(call say,clang: all tests and thread-safety analysis)
+	$(call configure,clang)
+	$(call build,clang)
+	$(call run_tests,clang)
+
+check-format:
+	$(call say,clang-format)
+	@$(SOURCES) | xargs clang-format --dry-run --Werror
+
+# Over the compile commands of the clang build; the headers are seen through the sources.
+check-tidy:
+	$(call say,clang-tidy)
+	$(call configure,clang)
+	@find src -name '*.cpp' -not -name '*_test.cpp' -print0 | \
+	  xargs -0 -n 1 -P $(JOBS) clang-tidy -p build/clang --quiet --warnings-as-errors='*'

@@ -1,0 +1,64 @@
+# How targets are declared: one library a folder of the layer table (ARCHITECTURE.md), one test program
+# beside it, and the options that all of our own code is compiled with.
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()
+
+if(MOEFLUX_TESTS)
+  enable_testing()  # before the first folder: ctest does not see tests that were declared earlier
+  find_package(GTest REQUIRED)
+  find_package(rapidcheck REQUIRED)
+  include(GoogleTest)
+endif()
+
+# `make test` runs under the sanitizers only what reads bytes that others wrote; `make test-full` runs all.
+set(MOEFLUX_TEST_SCOPE "all" CACHE STRING "Which test programs there are: all, or untrusted")
+set_property(CACHE MOEFLUX_TEST_SCOPE PROPERTY STRINGS all untrusted)
+set(MOEFLUX_UNTRUSTED_TESTS io_tests quant_tests source_tests)
+
+# Our own code only: warnings are errors, and a*b+c is never contracted behind our back (docs: the law of
+# arithmetic), so that every compiler and ISA gives the same bits.
+add_library(moeflux_options INTERFACE)
+target_compile_options(moeflux_options INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror -ffp-contract=off)
+if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
+  target_compile_options(moeflux_options INTERFACE -Wthread-safety)
+endif()
+target_include_directories(moeflux_options INTERFACE ${CMAKE_SOURCE_DIR}/src)
+if(MOEFLUX_SANITIZE)
+  target_compile_options(moeflux_options INTERFACE
+    -fsanitize=${MOEFLUX_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_link_options(moeflux_options INTERFACE -fsanitize=${MOEFLUX_SANITIZE})
+endif()
+if(MOEFLUX_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES Clang)
+    message(FATAL_ERROR "MOEFLUX_FUZZ needs clang: libFuzzer is part of it")
+  endif()
+  # Into the libraries as well: the fuzzer is guided by the code that an input reaches there.
+  target_compile_options(moeflux_options INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
+# moeflux_layer(NAME SOURCES a.cpp ... DEPENDS layer ... LIBRARIES lib ...)
+#   The folder NAME of src/. DEPENDS repeats its row of the layer table; tools/check_layers.py compares both.
+function(moeflux_layer name)
+  cmake_parse_arguments(LAYER "" "" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})
+  add_library(moeflux_${name} STATIC ${LAYER_SOURCES})
+  list(TRANSFORM LAYER_DEPENDS PREPEND moeflux_)
+  target_link_libraries(moeflux_${name} PUBLIC ${LAYER_DEPENDS} ${LAYER_LIBRARIES} PRIVATE moeflux_options)
+  target_include_directories(moeflux_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src)
+endfunction()
+
+# moeflux_test(NAME SOURCES a_test.cpp ... DEPENDS target ...)
+#   One GoogleTest program; each of its cases is a test of ctest. Test data is found from the repository's root.
+function(moeflux_test name)
+  cmake_parse_arguments(TEST "" "" "SOURCES;DEPENDS" ${ARGN})
+  if(NOT MOEFLUX_TESTS OR (MOEFLUX_TEST_SCOPE STREQUAL untrusted AND NOT name IN_LIST MOEFLUX_UNTRUSTED_TESTS))
+    return()
+  endif()
+  add_executable(${name} ${TEST_SOURCES})
+  target_link_libraries(${name} PRIVATE moeflux_options ${TEST_DEPENDS} GTest::gtest_main GTest::gmock rapidcheck)
+  target_compile_definitions(${name} PRIVATE MOEFLUX_REPOSITORY="${CMAKE_SOURCE_DIR}")
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300)
+endfunction()

@@ -1,0 +1,119 @@
+#pragma once
+// Failure as a value.
+//
+// An Error is a code for programs and a sentence for people; a Result is a value or an Error, and
+// ignoring one does not compile. Values, not exceptions, because failures cross threads here (a read
+// fails on an I/O thread and belongs to a session elsewhere) and two of our borders, the C ABI and
+// CUDA, cannot carry exceptions. std::bad_alloc is the one exception that may fly.
+//
+//   Result<File> open(...);
+//   MF_TRY(File file, open(path));          // value, or return the error
+//   MF_TRY_STATUS(file.sync());             // the same for Status
+//
+// The members of Result are a subset of std::expected's, so that one day it becomes an alias.
+// Immutable values: any thread.
+
+#include <string>
+#include <string_view>
+#include <tl/expected.hpp>
+#include <type_traits>
+#include <utility>
+
+namespace moeflux {
+
+enum class ErrorCode {
+  not_found,         // a file, model or tensor that should be there is not
+  io_failed,         // the operating system could not read or write
+  no_space,          // the disk is full
+  corrupt_data,      // bytes that contradict themselves or their format
+  unsupported,       // understood, and refused by name
+  invalid_argument,  // the caller asked for something that makes no sense
+  out_of_memory,     // the memory plan does not fit
+  cancelled,
+};
+
+// The code as it appears in JSON and in tests: "corrupt_data".
+std::string_view name_of(ErrorCode code);
+
+class [[nodiscard]] Error {
+ public:
+  // `message`: lower case, no full stop; what, where, expected, found, and what to do.
+  Error(ErrorCode code, std::string message) : code_(code), message_(std::move(message)) {}
+
+  ErrorCode code() const { return code_; }
+  const std::string& message() const { return message_; }
+
+  // The same failure, told from further out: "opening 'a': reading the header: ...".
+  Error during(std::string_view activity) && {
+    message_.insert(0, ": ");
+    message_.insert(0, activity);
+    return std::move(*this);
+  }
+
+ private:
+  ErrorCode code_;
+  std::string message_;
+};
+
+template <class T>
+class [[nodiscard]] Result {
+ public:
+  using value_type = T;
+
+  Result(T value) : state_(std::move(value)) {}
+  Result(Error error) : state_(tl::unexpect, std::move(error)) {}
+
+  bool has_value() const { return state_.has_value(); }
+  explicit operator bool() const { return has_value(); }
+
+  T& operator*() & { return *state_; }
+  const T& operator*() const& { return *state_; }
+  T&& operator*() && { return *std::move(state_); }
+  T* operator->() { return &*state_; }
+  const T* operator->() const { return &*state_; }
+
+  const Error& error() const& { return state_.error(); }
+  Error&& error() && { return std::move(state_).error(); }
+
+ private:
+  tl::expected<T, Error> state_;
+};
+
+template <>
+class [[nodiscard]] Result<void> {
+ public:
+  using value_type = void;
+
+  Result() = default;
+  Result(Error error) : state_(tl::unexpect, std::move(error)) {}
+
+  bool has_value() const { return state_.has_value(); }
+  explicit operator bool() const { return has_value(); }
+
+  const Error& error() const& { return state_.error(); }
+  Error&& error() && { return std::move(state_).error(); }
+
+ private:
+  tl::expected<void, Error> state_;
+};
+
+using Status = Result<void>;
+
+}  // namespace moeflux
+
+#define MF_CONCAT_INNER(a, b) a##b
+#define MF_CONCAT(a, b) MF_CONCAT_INNER(a, b)
+
+// MF_TRY(auto x, f()): x becomes f()'s value, or the enclosing function returns f()'s error.
+#define MF_TRY_INNER(declaration, expression, result) \
+  auto result = (expression);                         \
+  if (!result) return std::move(result).error();      \
+  declaration = *std::move(result)
+#define MF_TRY(declaration, expression) \
+  MF_TRY_INNER(declaration, expression, MF_CONCAT(mf_result_, __COUNTER__))
+
+// The same where there is no value to keep.
+#define MF_TRY_STATUS(expression)                                                       \
+  do {                                                                                  \
+    if (auto mf_status = (expression); !mf_status) return std::move(mf_status).error(); \
+  } while (false)

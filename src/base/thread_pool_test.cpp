@@ -1,0 +1,151 @@
+#include "base/thread_pool.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "base/expect_contract.h"
+
+namespace moeflux {
+namespace {
+
+static_assert(split_range(10, 3, 0) == IndexRange{0, 4});
+static_assert(split_range(10, 3, 1) == IndexRange{4, 7});
+static_assert(split_range(10, 3, 2) == IndexRange{7, 10});
+static_assert(split_range(2, 4, 3) == IndexRange{2, 2});
+static_assert(split_range(0, 4, 1).size() == 0);
+
+RC_GTEST_PROP(SplitRange, CoversEveryIndexOnceInNearlyEqualParts, (std::uint64_t bits)) {
+  const std::uint64_t count = bits << *rc::gen::inRange(0, 64);
+  const unsigned parts = *rc::gen::inRange(1u, 300u);
+  std::uint64_t next = 0;
+  for (unsigned part = 0; part < parts; ++part) {
+    const IndexRange range = split_range(count, parts, part);
+    RC_ASSERT(range.begin == next);
+    RC_ASSERT(range.size() >= count / parts);
+    RC_ASSERT(range.size() <= count / parts + 1);
+    next = range.end;
+  }
+  RC_ASSERT(next == count);
+}
+
+TEST(SplitRange, HoldsForTheLargestCount) {
+  constexpr std::uint64_t kMax = std::numeric_limits<std::uint64_t>::max();
+  constexpr unsigned kParts = std::numeric_limits<unsigned>::max();
+  static_assert(split_range(kMax, kParts, kParts - 1).end == kMax);
+}
+
+class ThreadPoolOfEverySize : public testing::TestWithParam<unsigned> {
+ protected:
+  ThreadPool pool_{GetParam()};
+};
+
+INSTANTIATE_TEST_SUITE_P(, ThreadPoolOfEverySize, testing::Values(1u, 2u, 3u, 8u),
+                         [](const auto& size) { return "Threads" + std::to_string(size.param); });
+
+TEST_P(ThreadPoolOfEverySize, RunsTheJobOnceOnEachWorker) {
+  ASSERT_EQ(pool_.threads(), GetParam());
+  std::vector<int> calls(pool_.threads(), 0);
+  for (int round = 1; round <= 200; ++round) {
+    pool_.run([&](unsigned worker) { ++calls[worker]; });
+    ASSERT_EQ(calls, std::vector<int>(pool_.threads(), round));
+  }
+}
+
+TEST_P(ThreadPoolOfEverySize, CallerIsWorkerZero) {
+  std::thread::id zero;
+  pool_.run([&](unsigned worker) {
+    if (worker == 0) zero = std::this_thread::get_id();
+  });
+  EXPECT_EQ(zero, std::this_thread::get_id());
+}
+
+TEST_P(ThreadPoolOfEverySize, ParallelForCoversEveryIndexOnceWithTheFixedSplit) {
+  for (const std::uint64_t count : {0u, 1u, 2u, 7u, 8u, 1000u}) {
+    std::vector<int> visits(count, 0);
+    pool_.parallel_for(count, [&](std::uint64_t begin, std::uint64_t end, unsigned worker) {
+      const IndexRange expected = split_range(count, pool_.threads(), worker);
+      EXPECT_EQ((IndexRange{begin, end}), expected);
+      EXPECT_LT(begin, end);
+      for (std::uint64_t i = begin; i < end; ++i) ++visits[i];
+    });
+    EXPECT_EQ(visits, std::vector<int>(count, 1));
+  }
+}
+
+TEST_P(ThreadPoolOfEverySize, EachRunSeesWhatTheRunBeforeWrote) {
+  // Every worker reads what its neighbours wrote one run earlier: a missing fence is a wrong sum or a
+  // report of ThreadSanitizer.
+  const unsigned threads = pool_.threads();
+  std::vector<std::uint64_t> now(threads, 1);
+  std::vector<std::uint64_t> next(threads, 0);
+  for (int round = 0; round < 50; ++round) {
+    pool_.run([&](unsigned worker) {
+      next[worker] = std::accumulate(now.begin(), now.end(), std::uint64_t{0}) % 1'000'003;
+    });
+    const std::uint64_t sum = std::accumulate(now.begin(), now.end(), std::uint64_t{0}) % 1'000'003;
+    ASSERT_EQ(next, std::vector<std::uint64_t>(threads, sum));
+    std::swap(now, next);
+  }
+}
+
+TEST_P(ThreadPoolOfEverySize, WakesWorkersThatWentToSleep) {
+  std::atomic<unsigned> calls = 0;
+  for (int round = 0; round < 3; ++round) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // far longer than anyone spins
+    pool_.run([&](unsigned) { ++calls; });
+  }
+  EXPECT_EQ(calls, 3 * pool_.threads());
+}
+
+TEST_P(ThreadPoolOfEverySize, WaitsForTheSlowestWorker) {
+  std::atomic<bool> finished = false;
+  const unsigned slowest = pool_.threads() - 1;
+  pool_.run([&](unsigned worker) {
+    if (worker != slowest) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    finished = true;
+  });
+  EXPECT_TRUE(finished);
+}
+
+TEST(ThreadPool, ThatNeverRanEnds) {
+  for (int i = 0; i < 20; ++i) ThreadPool pool(4);
+}
+
+TEST(ThreadPool, ManyPoolsShareOneMachine) {
+  std::vector<std::thread> callers;
+  std::atomic<std::uint64_t> total = 0;
+  for (int c = 0; c < 4; ++c) {
+    callers.emplace_back([&] {
+      ThreadPool pool(3);
+      for (int round = 0; round < 100; ++round) {
+        pool.parallel_for(30,
+                          [&](std::uint64_t begin, std::uint64_t end, unsigned) { total += end - begin; });
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(total, 4 * 100 * 30);
+}
+
+TEST(ThreadPool, ARunInsideARunIsAContractViolation) {
+  EXPECT_CONTRACT(
+      {
+        ThreadPool pool(2);
+        pool.run([&](unsigned) { pool.run([](unsigned) {}); });
+      },
+      "a thread pool runs one job at a time");
+}
+
+TEST(ThreadPool, HasAtLeastOneThread) {
+  EXPECT_CONTRACT(ThreadPool(0), "a thread pool has at least one thread");
+}
+
+}  // namespace
+}  // namespace moeflux

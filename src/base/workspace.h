@@ -1,0 +1,90 @@
+#pragma once
+// Scratch memory for one forward pass: a bump pointer with scopes.
+//
+// Its size is planned once, with bytes_for(), and never grows; taking more than was planned is a
+// contract violation, not a run-time condition. A Scope gives back, when it ends, everything taken since
+// it began; scopes nest like the blocks they live in. What is taken outside any scope stays taken.
+//
+//   Workspace::Scope scratch(workspace);
+//   const std::span<float> normed = workspace.take<float>(dim);   // 64-byte aligned, indeterminate
+//
+// Owns its memory. One thread at a time; not moved while a Scope is open.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include "base/aligned_buffer.h"
+#include "base/arithmetic.h"
+#include "base/check.h"
+#include "base/result.h"
+
+namespace moeflux {
+
+class Workspace {
+ public:
+  static constexpr std::size_t kAlignment = 64;
+
+  static Result<Workspace> create(std::size_t capacity) {
+    MF_TRY(AlignedBuffer memory, AlignedBuffer::create(capacity));
+    return Workspace(std::move(memory));
+  }
+
+  // What take<T>(count) uses up, its padding included; nothing when that does not fit 64 bits. A plan is
+  // the checked sum of these.
+  template <class T>
+  static std::optional<std::uint64_t> bytes_for(std::uint64_t count) {
+    const auto bytes = checked_multiply(count, sizeof(T));
+    const auto padded = bytes ? checked_add(*bytes, kAlignment - 1) : std::nullopt;
+    if (!padded) return std::nullopt;
+    return *padded / kAlignment * kAlignment;
+  }
+
+  // `count` elements that nothing else uses until the innermost open scope ends.
+  template <class T>
+  std::span<T> take(std::size_t count) {
+    static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_default_constructible_v<T>,
+                  "a workspace holds plain data: nothing is constructed or destroyed in it");
+    static_assert(alignof(T) <= kAlignment);
+    const auto bytes = bytes_for<T>(count);
+    MF_REQUIRE(bytes && *bytes <= capacity() - used_, "the workspace was planned for what is taken from it");
+    std::byte* const begin = memory_.data() + used_;
+    used_ += *bytes;
+    high_water_ = std::max(high_water_, used_);
+    return {reinterpret_cast<T*>(begin), count};
+  }
+
+  std::size_t capacity() const { return memory_.size() / kAlignment * kAlignment; }
+  std::size_t used() const { return used_; }
+
+  // The most that was ever in use: capacity() above this was planned for nothing.
+  std::size_t high_water() const { return high_water_; }
+
+  class Scope {
+   public:
+    explicit Scope(Workspace& workspace) : workspace_(workspace), used_before_(workspace.used_) {}
+    ~Scope() {
+      MF_REQUIRE(workspace_.used_ >= used_before_, "workspace scopes end in the opposite order they began");
+      workspace_.used_ = used_before_;
+    }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    Workspace& workspace_;
+    std::size_t used_before_;
+  };
+
+ private:
+  explicit Workspace(AlignedBuffer memory) : memory_(std::move(memory)) {}
+
+  AlignedBuffer memory_;
+  std::size_t used_ = 0;
+  std::size_t high_water_ = 0;
+};
+
+}  // namespace moeflux

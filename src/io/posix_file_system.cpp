@@ -1,0 +1,195 @@
+#include "io/posix_file_system.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <limits>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "base/arithmetic.h"
+#include "io/system_error.h"
+#include "io/unique_fd.h"
+
+namespace moeflux {
+namespace {
+
+static_assert(sizeof(off_t) == 8, "files are larger than 2 GiB");
+
+constexpr std::uint64_t kLargestOffset = std::numeric_limits<std::int64_t>::max();
+
+// Repeats a system call for as long as a signal interrupts it.
+template <class Call>
+auto uninterrupted(Call call) {
+  auto result = call();
+  while (result == -1 && errno == EINTR) result = call();
+  return result;
+}
+
+Error failed(int error_number, std::string_view verb, const std::filesystem::path& path) {
+  return system_error(error_number, fmt::format("cannot {} '{}'", verb, path.native()));
+}
+
+Error failed_at(int error_number, std::string_view verb, const std::filesystem::path& path,
+                std::uint64_t offset) {
+  return system_error(error_number, fmt::format("cannot {} '{}' at offset {}", verb, path.native(), offset));
+}
+
+std::string_view describe(mode_t mode) {
+  if (S_ISDIR(mode)) return "a directory";
+  if (S_ISFIFO(mode)) return "a pipe";
+  if (S_ISSOCK(mode)) return "a socket";
+  return "a device";
+}
+
+FileInfo file_info(const struct stat& status) {
+  if (S_ISREG(status.st_mode)) return {FileKind::regular, static_cast<std::uint64_t>(status.st_size)};
+  return {S_ISDIR(status.st_mode) ? FileKind::directory : FileKind::other, 0};
+}
+
+class PosixReadFile final : public ReadFile {
+ public:
+  PosixReadFile(std::filesystem::path path, UniqueFd fd) : ReadFile(std::move(path)), fd_(std::move(fd)) {}
+
+  Result<std::uint64_t> size() const override {
+    struct stat status;
+    if (::fstat(fd_.get(), &status) != 0) return failed(errno, "ask the size of", path());
+    return static_cast<std::uint64_t>(status.st_size);
+  }
+
+  Result<std::size_t> read_some(std::uint64_t offset, std::span<std::byte> out) const override {
+    if (offset > kLargestOffset) {
+      return Error{
+          ErrorCode::invalid_argument,
+          fmt::format("cannot read '{}' at offset {}: no file is that long", path().native(), offset)};
+    }
+    // No byte lies beyond the largest offset, and the kernel refuses a range that ends there.
+    const std::size_t wanted = std::min<std::uint64_t>(out.size(), kLargestOffset - offset);
+    const ssize_t count =
+        uninterrupted([&] { return ::pread(fd_.get(), out.data(), wanted, static_cast<off_t>(offset)); });
+    if (count == -1) return failed_at(errno, "read", path(), offset);
+    return static_cast<std::size_t>(count);
+  }
+
+ private:
+  UniqueFd fd_;
+};
+
+class PosixWriteFile final : public WriteFile {
+ public:
+  PosixWriteFile(std::filesystem::path path, UniqueFd fd) : WriteFile(std::move(path)), fd_(std::move(fd)) {}
+
+  Status append(std::span<const std::byte> bytes) override {
+    while (!bytes.empty()) {
+      const ssize_t count = uninterrupted([&] { return ::write(fd_.get(), bytes.data(), bytes.size()); });
+      if (count == -1) return failed_at(errno, "write", path(), written_bytes_);
+      if (count == 0) return failed_at(EIO, "write", path(), written_bytes_);  // else this would never end
+      written_bytes_ += static_cast<std::uint64_t>(count);
+      bytes = bytes.subspan(static_cast<std::size_t>(count));
+    }
+    return {};
+  }
+
+  Status sync() override {
+    if (uninterrupted([&] { return ::fsync(fd_.get()); }) != 0) return failed(errno, "sync", path());
+    return {};
+  }
+
+ private:
+  UniqueFd fd_;
+  std::uint64_t written_bytes_ = 0;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<ReadFile>> PosixFileSystem::open_read(const std::filesystem::path& path) {
+  // O_NONBLOCK: opening a pipe would wait for its writer. On a regular file it means nothing.
+  UniqueFd fd(uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); }));
+  if (!fd) return failed(errno, "open", path);
+  struct stat status;
+  if (::fstat(fd.get(), &status) != 0) return failed(errno, "open", path);
+  if (!S_ISREG(status.st_mode)) {
+    return Error{ErrorCode::unsupported, fmt::format("cannot open '{}': expected a regular file, found {}",
+                                                     path.native(), describe(status.st_mode))};
+  }
+  return std::unique_ptr<ReadFile>(std::make_unique<PosixReadFile>(path, std::move(fd)));
+}
+
+Result<std::unique_ptr<WriteFile>> PosixFileSystem::create(const std::filesystem::path& path) {
+  // O_NONBLOCK: as in open_read, a pipe without a reader is an error and not a wait.
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK;
+  UniqueFd fd(uninterrupted([&] { return ::open(path.c_str(), kFlags, 0644); }));
+  if (!fd) return failed(errno, "create", path);
+  return std::unique_ptr<WriteFile>(std::make_unique<PosixWriteFile>(path, std::move(fd)));
+}
+
+Result<FileInfo> PosixFileSystem::info(const std::filesystem::path& path) {
+  struct stat status;
+  if (::stat(path.c_str(), &status) != 0) return failed(errno, "look at", path);
+  return file_info(status);
+}
+
+Result<std::vector<std::string>> PosixFileSystem::list(const std::filesystem::path& directory) {
+  std::vector<std::string> names;
+  std::error_code error;
+  std::filesystem::directory_iterator entry(directory, error);
+  while (!error && entry != std::filesystem::directory_iterator()) {
+    names.push_back(entry->path().filename().native());
+    entry.increment(error);
+  }
+  if (error) return failed(error.value(), "list", directory);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+Status PosixFileSystem::make_directory(const std::filesystem::path& directory) {
+  if (::mkdir(directory.c_str(), 0755) == 0) return {};
+  const int error_number = errno;
+  struct stat status;
+  const bool exists =
+      error_number == EEXIST && ::stat(directory.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
+  if (!exists) return failed(error_number, "make the directory", directory);
+  return {};
+}
+
+Status PosixFileSystem::rename(const std::filesystem::path& from, const std::filesystem::path& to) {
+  if (::rename(from.c_str(), to.c_str()) == 0) return {};
+  return system_error(errno, fmt::format("cannot rename '{}' to '{}'", from.native(), to.native()));
+}
+
+Status PosixFileSystem::remove_all(const std::filesystem::path& path) {
+  std::error_code error;
+  std::filesystem::remove_all(path, error);
+  if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory) {
+    return failed(error.value(), "remove", path);
+  }
+  return {};
+}
+
+Status PosixFileSystem::sync_directory(const std::filesystem::path& directory) {
+  UniqueFd fd(uninterrupted([&] { return ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
+  if (!fd) return failed(errno, "open the directory", directory);
+  // EINVAL: a file system (some network and FUSE ones) on which directories cannot be synced, only trusted.
+  if (uninterrupted([&] { return ::fsync(fd.get()); }) != 0 && errno != EINVAL) {
+    return failed(errno, "sync the directory", directory);
+  }
+  return {};
+}
+
+Result<std::uint64_t> PosixFileSystem::free_bytes(const std::filesystem::path& path) {
+  struct statvfs status;
+  if (uninterrupted([&] { return ::statvfs(path.c_str(), &status); }) != 0) {
+    return failed(errno, "ask the free space of", path);
+  }
+  const auto bytes = checked_multiply(status.f_bavail, status.f_frsize);
+  return bytes.value_or(std::numeric_limits<std::uint64_t>::max());
+}
+
+}  // namespace moeflux

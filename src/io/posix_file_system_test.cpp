@@ -1,0 +1,293 @@
+#include "io/posix_file_system.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+
+#include "io/temporary_directory.h"
+
+namespace moeflux {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+struct Posix : testing::Test {
+  TemporaryDirectory temporary;
+  PosixFileSystem files;
+};
+
+std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
+
+struct PosixOpenRead : Posix {};
+
+TEST_F(PosixOpenRead, GivesSizeAndBytes) {
+  const auto path = temporary.write("a.bin", "hello world");
+  const auto file = files.open_read(path);
+  ASSERT_TRUE(file) << file.error().message();
+  EXPECT_EQ((*file)->path(), path);
+  EXPECT_EQ(*(*file)->size(), 11u);
+  std::array<std::byte, 100> out;
+  const auto count = (*file)->read_some(6, out);
+  ASSERT_TRUE(count) << count.error().message();
+  EXPECT_EQ(std::string_view(reinterpret_cast<const char*>(out.data()), *count), "world");
+  EXPECT_EQ(*(*file)->read_some(11, out), 0u);
+  EXPECT_EQ(*(*file)->read_some(5000, out), 0u);
+}
+
+TEST_F(PosixOpenRead, AMissingFileIsNotFoundAndNamed) {
+  const auto file = files.open_read(temporary / "absent.bin");
+  ASSERT_FALSE(file);
+  EXPECT_EQ(file.error().code(), ErrorCode::not_found);
+  EXPECT_THAT(file.error().message(), HasSubstr("cannot open '"));
+  EXPECT_THAT(file.error().message(), HasSubstr("absent.bin': No such file or directory"));
+}
+
+TEST_F(PosixOpenRead, AFileBelowAFileIsNotFound) {
+  const auto path = temporary.write("a.bin", "x");
+  const auto file = files.open_read(path / "b.bin");
+  ASSERT_FALSE(file);
+  EXPECT_EQ(file.error().code(), ErrorCode::not_found);
+}
+
+TEST_F(PosixOpenRead, ADirectoryIsRefused) {
+  const auto file = files.open_read(temporary.path());
+  ASSERT_FALSE(file);
+  EXPECT_EQ(file.error().code(), ErrorCode::unsupported);
+  EXPECT_THAT(file.error().message(), HasSubstr("expected a regular file, found a directory"));
+}
+
+TEST_F(PosixOpenRead, APipeIsRefusedWithoutWaitingForItsWriter) {
+  const auto path = temporary / "pipe";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  const auto file = files.open_read(path);
+  ASSERT_FALSE(file);
+  EXPECT_EQ(file.error().code(), ErrorCode::unsupported);
+  EXPECT_THAT(file.error().message(), HasSubstr("pipe': expected a regular file, found a pipe"));
+}
+
+TEST_F(PosixOpenRead, ADeviceIsRefused) {
+  const auto file = files.open_read("/dev/zero");
+  ASSERT_FALSE(file);
+  EXPECT_THAT(file.error().message(), HasSubstr("found a device"));
+}
+
+TEST_F(PosixOpenRead, TheSizeFollowsAFileThatChanges) {
+  const auto path = temporary.write("a.bin", "hello");
+  const auto file = files.open_read(path);
+  ASSERT_TRUE(file) << file.error().message();
+  std::filesystem::resize_file(path, 2);
+  EXPECT_EQ(*(*file)->size(), 2u);
+}
+
+TEST_F(PosixOpenRead, OffsetsThatNoFileHasAreAnError) {
+  const auto path = temporary.write("a.bin", "hello");
+  const auto file = files.open_read(path);
+  ASSERT_TRUE(file) << file.error().message();
+  std::array<std::byte, 8> out;
+  for (const std::uint64_t offset : {std::uint64_t{1} << 63, std::numeric_limits<std::uint64_t>::max()}) {
+    const auto count = (*file)->read_some(offset, out);
+    ASSERT_FALSE(count);
+    EXPECT_EQ(count.error().code(), ErrorCode::invalid_argument);
+    EXPECT_THAT(count.error().message(), HasSubstr("a.bin' at offset " + std::to_string(offset)));
+  }
+}
+
+TEST_F(PosixOpenRead, TheLargestOffsetsAreBehindTheEndLikeAnyOther) {
+  const auto file = files.open_read(temporary.write("a.bin", "hello"));
+  ASSERT_TRUE(file) << file.error().message();
+  std::array<std::byte, 8> out;
+  const auto largest = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  for (const std::uint64_t offset : {largest - 20, largest - 1, largest}) {
+    const auto count = (*file)->read_some(offset, out);
+    ASSERT_TRUE(count) << count.error().message();
+    EXPECT_EQ(*count, 0u);
+  }
+}
+
+struct PosixCreate : Posix {};
+
+TEST_F(PosixCreate, AppendsInOrder) {
+  const auto file = files.create(temporary / "a.txt");
+  ASSERT_TRUE(file) << file.error().message();
+  ASSERT_TRUE((*file)->append(bytes_of("one ")));
+  ASSERT_TRUE((*file)->append({}));
+  ASSERT_TRUE((*file)->append(bytes_of("two")));
+  ASSERT_TRUE((*file)->sync());
+  EXPECT_EQ(temporary.read("a.txt"), "one two");
+}
+
+TEST_F(PosixCreate, EmptiesAnExistingFile) {
+  temporary.write("a.txt", "old and long");
+  const auto file = files.create(temporary / "a.txt");
+  ASSERT_TRUE(file) << file.error().message();
+  ASSERT_TRUE((*file)->append(bytes_of("new")));
+  EXPECT_EQ(temporary.read("a.txt"), "new");
+}
+
+TEST_F(PosixCreate, NeedsItsDirectory) {
+  const auto file = files.create(temporary / "absent/a.txt");
+  ASSERT_FALSE(file);
+  EXPECT_EQ(file.error().code(), ErrorCode::not_found);
+  EXPECT_THAT(file.error().message(), HasSubstr("absent/a.txt': No such file or directory"));
+}
+
+TEST_F(PosixCreate, APipeWithoutAReaderIsAnErrorAndNotAWait) {
+  const auto path = temporary / "pipe";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  const auto file = files.create(path);
+  ASSERT_FALSE(file);
+  EXPECT_EQ(file.error().code(), ErrorCode::io_failed);
+}
+
+TEST_F(PosixCreate, AFullDiskIsNoSpaceAndSaysWhere) {
+  const auto file = files.create("/dev/full");
+  if (!file) GTEST_SKIP() << "no /dev/full here: " << file.error().message();
+  const Status written = (*file)->append(bytes_of("x"));
+  ASSERT_FALSE(written);
+  EXPECT_EQ(written.error().code(), ErrorCode::no_space);
+  EXPECT_EQ(written.error().message(), "cannot write '/dev/full' at offset 0: No space left on device");
+}
+
+struct PosixInfo : Posix {};
+
+TEST_F(PosixInfo, TellsFilesFromDirectoriesAndFollowsLinks) {
+  const auto path = temporary.write("a.txt", "12345");
+  std::filesystem::create_symlink(path, temporary / "link");
+  for (const char* name : {"a.txt", "link"}) {
+    const auto info = files.info(temporary / name);
+    ASSERT_TRUE(info) << info.error().message();
+    EXPECT_EQ(info->kind, FileKind::regular);
+    EXPECT_EQ(info->size_bytes, 5u);
+  }
+  const auto directory = files.info(temporary.path());
+  ASSERT_TRUE(directory) << directory.error().message();
+  EXPECT_EQ(directory->kind, FileKind::directory);
+  EXPECT_EQ(directory->size_bytes, 0u);
+  EXPECT_EQ(files.info("/dev/null")->kind, FileKind::other);
+}
+
+TEST_F(PosixInfo, NothingThereIsNotFound) {
+  const auto info = files.info(temporary / "absent");
+  ASSERT_FALSE(info);
+  EXPECT_EQ(info.error().code(), ErrorCode::not_found);
+}
+
+struct PosixList : Posix {};
+
+TEST_F(PosixList, IsSortedAndWithoutDots) {
+  for (const char* name : {"b", "a10", "B", "a2", ".hidden", "sub/inner"}) temporary.write(name, "");
+  const auto names = files.list(temporary.path());
+  ASSERT_TRUE(names) << names.error().message();
+  EXPECT_THAT(*names, ElementsAre(".hidden", "B", "a10", "a2", "b", "sub"));
+}
+
+TEST_F(PosixList, AMissingDirectoryIsNotFoundAndNamed) {
+  const auto names = files.list(temporary / "absent");
+  ASSERT_FALSE(names);
+  EXPECT_EQ(names.error().code(), ErrorCode::not_found);
+  EXPECT_THAT(names.error().message(), HasSubstr("absent'"));
+}
+
+TEST_F(PosixList, AFileIsAnErrorAndNotAnEmptyDirectory) {
+  const auto names = files.list(temporary.write("a.txt", "x"));
+  ASSERT_FALSE(names);
+  EXPECT_THAT(names.error().message(), HasSubstr("a.txt': Not a directory"));
+}
+
+struct PosixMakeDirectory : Posix {};
+
+TEST_F(PosixMakeDirectory, SucceedsTwice) {
+  EXPECT_TRUE(files.make_directory(temporary / "d"));
+  EXPECT_TRUE(files.make_directory(temporary / "d"));
+  EXPECT_TRUE(std::filesystem::is_directory(temporary / "d"));
+}
+
+TEST_F(PosixMakeDirectory, MakesOneLevelOnly) {
+  const Status made = files.make_directory(temporary / "absent/d");
+  ASSERT_FALSE(made);
+  EXPECT_EQ(made.error().code(), ErrorCode::not_found);
+}
+
+TEST_F(PosixMakeDirectory, AFileInItsPlaceIsAnError) {
+  const Status made = files.make_directory(temporary.write("d", "x"));
+  ASSERT_FALSE(made);
+  EXPECT_EQ(made.error().code(), ErrorCode::io_failed);
+  EXPECT_THAT(made.error().message(), HasSubstr("d': File exists"));
+}
+
+struct PosixRename : Posix {};
+
+TEST_F(PosixRename, ReplacesTheTarget) {
+  const auto from = temporary.write("from", "new");
+  const auto to = temporary.write("to", "old");
+  ASSERT_TRUE(files.rename(from, to));
+  EXPECT_EQ(temporary.read("to"), "new");
+  EXPECT_FALSE(std::filesystem::exists(from));
+}
+
+TEST_F(PosixRename, AFailureNamesBothPaths) {
+  const Status renamed = files.rename(temporary / "absent", temporary / "to");
+  ASSERT_FALSE(renamed);
+  EXPECT_EQ(renamed.error().code(), ErrorCode::not_found);
+  EXPECT_THAT(renamed.error().message(), HasSubstr("absent' to '"));
+  EXPECT_THAT(renamed.error().message(), HasSubstr("/to': No such file"));
+}
+
+struct PosixRemoveAll : Posix {};
+
+TEST_F(PosixRemoveAll, TakesAFileADirectoryAndNothing) {
+  const auto file = temporary.write("a.txt", "x");
+  temporary.write("d/e/f.txt", "x");
+  EXPECT_TRUE(files.remove_all(file));
+  EXPECT_TRUE(files.remove_all(temporary / "d"));
+  EXPECT_TRUE(files.remove_all(temporary / "absent"));
+  EXPECT_TRUE(std::filesystem::is_empty(temporary.path()));
+}
+
+TEST_F(PosixRemoveAll, NothingCanBeBelowAFile) {
+  EXPECT_TRUE(files.remove_all(temporary.write("a.txt", "x") / "below"));
+  EXPECT_EQ(temporary.read("a.txt"), "x");
+}
+
+TEST_F(PosixRemoveAll, TakesALinkAndLeavesWhatItPointsTo) {
+  temporary.write("kept/a.txt", "x");
+  std::filesystem::create_directory_symlink(temporary / "kept", temporary / "link");
+  EXPECT_TRUE(files.remove_all(temporary / "link"));
+  EXPECT_EQ(temporary.read("kept/a.txt"), "x");
+}
+
+struct PosixSyncDirectory : Posix {};
+
+TEST_F(PosixSyncDirectory, NeedsADirectory) {
+  EXPECT_TRUE(files.sync_directory(temporary.path()));
+  const Status synced = files.sync_directory(temporary.write("a.txt", "x"));
+  ASSERT_FALSE(synced);
+  EXPECT_THAT(synced.error().message(), HasSubstr("a.txt': Not a directory"));
+}
+
+struct PosixFreeBytes : Posix {};
+
+TEST_F(PosixFreeBytes, AgreesWithTheStandardLibrary) {
+  const auto free = files.free_bytes(temporary.path());
+  ASSERT_TRUE(free) << free.error().message();
+  const auto space = std::filesystem::space(temporary.path());
+  EXPECT_LE(*free, space.capacity);
+  EXPECT_NEAR(static_cast<double>(*free), static_cast<double>(space.available),
+              1e9);  // others write meanwhile
+}
+
+TEST_F(PosixFreeBytes, AMissingPathIsNotFound) {
+  const auto free = files.free_bytes(temporary / "absent");
+  ASSERT_FALSE(free);
+  EXPECT_EQ(free.error().code(), ErrorCode::not_found);
+}
+
+}  // namespace
+}  // namespace moeflux

@@ -1,0 +1,13 @@
+// expect: deleted
+// An open file has one owner: whoever wants to look at it borrows it.
+#include "io/file_system.h"
+
+void borrow(moeflux::ReadFile& mine, const moeflux::ReadFile& yours, const moeflux::ReadFile*& borrowed) {
+#ifdef FIXED
+  static_cast<void>(mine);
+  borrowed = &yours;
+#else
+  mine = yours;
+  borrowed = &mine;
+#endif
+}

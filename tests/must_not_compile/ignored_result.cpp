@@ -1,0 +1,14 @@
+// expect: unused-result
+// A value that could have been an error, thrown away.
+#include "base/result.h"
+
+moeflux::Result<int> read_header();
+
+moeflux::Status open_model() {
+#ifdef FIXED
+  MF_TRY([[maybe_unused]] const int header, read_header());
+#else
+  read_header();
+#endif
+  return {};
+}

@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# Makes sure that what the build and the tests need is installed.
+#
+#   tools/bootstrap.sh           nothing missing: silent. As root: installs what is missing, without asking.
+#                                Otherwise: prints the one command that does, and fails.
+#   tools/bootstrap.sh --list    the packages, one a line
+#
+# The names are those of Debian 12. Where there is no dpkg, the list is printed and the build goes on: it
+# will say itself what it does not find.
+set -euo pipefail
+
+packages=(
+  # the compiler and the build
+  g++ cmake ninja-build make git pkg-config
+  # libraries
+  nlohmann-json3-dev libcli11-dev libfmt-dev libexpected-dev
+  # tests and benchmarks
+  libgtest-dev libgmock-dev libbenchmark-dev librapidcheck-dev python3 python3-numpy
+  # the second compiler: fuzzing, thread-safety analysis, formatting, linting
+  clang libclang-rt-14-dev clang-format clang-tidy
+)
+
+case "${1:-}" in
+  '') ;;
+  --list)
+    printf '%s\n' "${packages[@]}"
+    exit 0
+    ;;
+  *)
+    echo "usage: tools/bootstrap.sh [--list]" >&2
+    exit 2
+    ;;
+esac
+
+if ! command -v dpkg-query >/dev/null; then
+  echo "bootstrap: no dpkg here; please install the equivalents of: ${packages[*]}" >&2
+  exit 0
+fi
+
+# dpkg-query fails when it does not know one of the packages; the ones it knows are printed all the same.
+installed=" $(dpkg-query -W -f='${Package}=${db:Status-Status} ' "${packages[@]}" 2>/dev/null || true)"
+missing=()
+for package in "${packages[@]}"; do
+  [[ $installed == *" $package=installed "* ]] || missing+=("$package")
+done
+if ((${#missing[@]} == 0)); then
+  exit 0
+fi
+
+if ((EUID != 0)); then
+  echo "bootstrap: some packages are missing; install them with" >&2
+  echo "  sudo apt-get install --no-install-recommends ${missing[*]}" >&2
+  exit 1
+fi
+
+echo "bootstrap: installing ${missing[*]}"
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -qq
+apt-get install -y -qq --no-install-recommends "${missing[@]}"

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Every header of src/ compiles alone (clang++), and those that device code may include compile as CUDA C++.
+#
+#   tools/check_headers.sh
+#
+# Without nvcc the second half is left out, with a note.
+set -euo pipefail
+cd "$(dirname "$0")/../src"
+
+# One "#include" a process: the order of includes elsewhere cannot hide what a header forgot.
+compile_alone() {
+  printf '#include "%s"\n' "$1" | clang++ -std=c++20 -Wall -Wextra -Werror -fsyntax-only -I . -x c++ - && return
+  echo "src/$1 does not compile alone" >&2
+  return 1
+}
+export -f compile_alone
+
+find . -name '*.h' -printf '%P\0' | sort -z |
+  xargs -0 -P "${JOBS:-$(nproc)}" -I '{}' bash -c "compile_alone '{}'"
+echo "headers: $(find . -name '*.h' | wc -l) compile alone"
+
+nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true)
+if [[ -z $nvcc ]]; then
+  echo "headers: no nvcc here, the CUDA half is left out"
+  exit 0
+fi
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+find base quant model -name '*.h' -printf '#include "%p"\n' | sort >"$scratch/headers.cu"
+"$nvcc" -std=c++20 -I . -c -o "$scratch/headers.o" "$scratch/headers.cu"
+echo "headers: $(wc -l <"$scratch/headers.cu") compile as CUDA C++"
