@@ -1,0 +1,70 @@
+#pragma once
+// The artifacts of the original moeflux and flash-moe: model_weights.bin and .json,
+// packed_experts/layer_NN.bin.
+//
+// model_weights.json lists the resident tensors by offset into model_weights.bin and carries a config block.
+// layer_NN.bin holds the experts of a layer back to back, each as nine parts: gate weight, scales, biases, up
+// weight, scales, biases, down weight, scales, biases; 4-bit in packed_experts/, 2-bit in
+// packed_experts_2bit/. docs/formats/original.md has the bytes. One thread at a time.
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "io/file_system.h"
+#include "model/config.h"
+#include "source/expert_layouts.h"
+#include "source/quantization.h"
+#include "source/tensor_catalog.h"
+
+namespace moeflux {
+
+struct OriginalPaths {
+  std::filesystem::path weights;       // model_weights.bin
+  std::filesystem::path manifest;      // model_weights.json
+  std::filesystem::path experts_root;  // holds packed_experts/
+};
+
+// The artifacts that belong to `directory`, in any of the layouts that the original's converters wrote:
+//   artifacts/model_weights.*, root/packed_experts and mlx/ in it, or it is one of these three;
+//   all of it in one folder;
+//   siblings NAME-mlx-4bit, NAME-artifacts and NAME-root, one of which it is.
+Result<std::optional<OriginalPaths>> find_original(FileSystem& files, const std::filesystem::path& directory);
+
+// What model_weights.json says. Offsets count from the beginning of model_weights.bin.
+struct OriginalManifest {
+  ModelConfig config;
+  Quantization quantization;
+  std::vector<TensorEntry> tensors;
+};
+
+// `weights_bytes` is the size of model_weights.bin, which the tensors must fit in.
+Result<OriginalManifest> parse_original_manifest(std::string_view json, std::string_view what,
+                                                 std::uint64_t weights_bytes, FileId weights, Notes& notes);
+
+// Experts in layer_NN.bin; opens each file as it is asked for and keeps it in the catalog.
+class OriginalExperts final : public ExpertLocator {
+ public:
+  // 4-bit experts when they are there, else 2-bit ones; `not_found` when there are none.
+  static Result<OriginalExperts> find(FileSystem& files, TensorCatalog& catalog,
+                                      const std::filesystem::path& root, Notes& notes);
+
+  Result<SourceExperts> locate(LayerId layer, const std::string& mlp, const ExpertDims& dims) override;
+
+  std::uint32_t bits() const { return bits_; }
+
+ private:
+  OriginalExperts(FileSystem& files, TensorCatalog& catalog, std::filesystem::path folder, std::uint32_t bits)
+      : files_(&files), catalog_(&catalog), folder_(std::move(folder)), bits_(bits) {}
+
+  FileSystem* files_;
+  TensorCatalog* catalog_;
+  std::filesystem::path folder_;
+  std::uint32_t bits_;
+};
+
+}  // namespace moeflux

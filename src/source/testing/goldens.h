@@ -1,0 +1,15 @@
+#pragma once
+// The checkpoints of the tree that tests open. For test programs, which know where the repository is.
+
+#include <filesystem>
+#include <string_view>
+
+namespace moeflux {
+
+inline std::filesystem::path repository() { return MOEFLUX_REPOSITORY; }
+inline std::filesystem::path golden(std::string_view name) {
+  return repository() / "tests" / "goldens" / "tiny" / name;
+}
+inline std::filesystem::path tern() { return repository() / "models" / "tern"; }
+
+}  // namespace moeflux

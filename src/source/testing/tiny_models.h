@@ -1,0 +1,54 @@
+#pragma once
+// Complete checkpoints of a few kilobytes, for tests that take something away or put something else there.
+//
+// Both families, in the layouts that people have. The weights are small numbers of no meaning.
+// Plain values; one thread at a time.
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "quant/encoding.h"
+#include "source/testing/safetensors_builder.h"
+
+namespace moeflux {
+
+struct TestTensor {
+  std::string name;
+  Dtype dtype;
+  Shape shape;
+};
+
+class TinyCheckpoint {
+ public:
+  Json config;
+  std::vector<TestTensor> tensors;
+
+  // "<module>.weight" and what its encoding puts beside it. shape: [rows, cols] or [count, rows, cols].
+  void module(const std::string& module, const Shape& shape, const Encoding& encoding);
+  void tensor(const std::string& name, const Shape& shape, Dtype dtype = Dtype::bf16);
+
+  TestTensor& find(std::string_view name);
+  void remove(std::string_view name);
+  // Every tensor whose name contains `part`.
+  void remove_all(std::string_view part);
+
+  SafetensorsBuilder safetensors() const;
+  // config.json and model.safetensors in the folder `name`; gives its path.
+  std::filesystem::path write(const TemporaryDirectory& directory, std::string_view name = "model") const;
+};
+
+inline constexpr AffineFormat kAffine4{.bits = 4, .group = 64, .scale_dtype = Dtype::bf16};
+inline constexpr AffineFormat kAffine8{.bits = 8, .group = 64, .scale_dtype = Dtype::bf16};
+
+// Two layers, linear and full attention; hidden 64, 4 experts of 64.
+TinyCheckpoint tiny_qwen_mlx();           // 4-bit, 8-bit routers, stacked experts
+TinyCheckpoint tiny_qwen_hugging_face();  // BF16, fused experts
+
+// Two layers, dense and MoE; hidden 64, 4 experts of 64 in 2 groups, q_lora.
+TinyCheckpoint tiny_deepseek_mlx();  // 4-bit, stacked experts
+TinyCheckpoint tiny_deepseek_fp8();  // FP8, separate experts
+
+}  // namespace moeflux
