@@ -1,0 +1,33 @@
+#pragma once
+// `moeflux inspect PATH`: what a model is, as a page of at most 100 columns or as JSON with the same numbers.
+// Rendering is separate from reading, so both forms can be tested on any summary. Pure functions: any thread.
+
+#include <string>
+
+#include "base/result.h"
+#include "io/file_system.h"
+#include "model/summary.h"
+
+namespace moeflux::cli {
+
+inline constexpr std::size_t kPageColumns = 100;
+
+struct InspectOptions {
+  std::string path;
+  bool json = false;
+  bool check = false;  // read and decode every weight
+};
+
+// What was decoded by --check.
+struct CheckReport {
+  std::uint64_t matrices = 0;
+  std::uint64_t weights = 0;
+};
+
+// The page or the JSON, ready to print.
+Result<std::string> inspect(FileSystem& files, const InspectOptions& options);
+
+std::string render_page(const ModelSummary& summary, const CheckReport* checked);
+std::string render_json(const ModelSummary& summary, const CheckReport* checked);
+
+}  // namespace moeflux::cli
