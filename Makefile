@@ -36,8 +36,13 @@ build: bootstrap
 	$(call build,release) --target moeflux
 	@ln -sfn release/bin/moeflux build/moeflux
 
+# Until text generation exists: the bundled checkpoint, packed, verified and shown.
 demo: build
+	@rm -rf build/demo
 	build/moeflux inspect models/tern
+	build/moeflux pack models/tern build/demo
+	build/moeflux verify build/demo
+	build/moeflux inspect build/demo
 
 # The closing lines of ctest once more, so that they end the output.
 test: bootstrap test-dev test-asan
@@ -58,6 +63,8 @@ bench: bootstrap
 	$(call configure,release) -DMOEFLUX_BENCH=ON
 	$(call build,release)
 	@for program in build/release/bin/*_bench; do echo "== $$program"; "$$program"; done
+	$(call say,packing 5 GB)
+	@bench/pack_bench.py build/release/bin/moeflux
 
 format: bootstrap
 	@$(SOURCES) | xargs clang-format -i
@@ -111,5 +118,6 @@ check-format:
 check-tidy:
 	$(call say,clang-tidy)
 	$(call configure,clang)
+	$(call build,clang) --target moeflux_test_pch
 	@find src -name '*.cpp' -not -name '*_test.cpp' -print0 | \
 	  xargs -0 -n 1 -P $(JOBS) clang-tidy -p build/clang --quiet --warnings-as-errors='*'

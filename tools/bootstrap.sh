@@ -15,7 +15,7 @@ packages=(
   # libraries
   nlohmann-json3-dev libcli11-dev libfmt-dev libexpected-dev
   # tests and benchmarks
-  libgtest-dev libgmock-dev libbenchmark-dev librapidcheck-dev python3 python3-numpy
+  libgtest-dev libgmock-dev libbenchmark-dev librapidcheck-dev libxxhash-dev python3 python3-numpy
   # the second compiler: fuzzing, thread-safety analysis, formatting, linting
   clang libclang-rt-14-dev clang-format clang-tidy
 )

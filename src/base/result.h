@@ -113,7 +113,9 @@ using Status = Result<void>;
   MF_TRY_INNER(declaration, expression, MF_CONCAT(mf_result_, __COUNTER__))
 
 // The same where there is no value to keep.
-#define MF_TRY_STATUS(expression)                                                       \
-  do {                                                                                  \
-    if (auto mf_status = (expression); !mf_status) return std::move(mf_status).error(); \
+#define MF_TRY_STATUS_INNER(expression, status)    \
+  do {                                             \
+    auto status = (expression);                    \
+    if (!status) return std::move(status).error(); \
   } while (false)
+#define MF_TRY_STATUS(expression) MF_TRY_STATUS_INNER(expression, MF_CONCAT(mf_status_, __COUNTER__))

@@ -1,7 +1,11 @@
 #include "cli/inspect.h"
 
-#include <map>
+#include <fmt/format.h>
 
+#include "model/packed_model.h"
+#include "pack/journal.h"
+#include "pack/synthetic_checkpoint.h"
+#include "pack/synthetic_shapes.h"
 #include "source/matrix_reader.h"
 #include "source/source_model.h"
 
@@ -36,17 +40,54 @@ Result<CheckReport> check_weights(const SourceModel& model) {
   return report;
 }
 
+std::string render(const ModelSummary& summary, const InspectOptions& options, const CheckReport* checked) {
+  return options.json ? render_json(summary, checked) : render_page(summary, checked);
+}
+
+Result<std::string> inspect_source(FileSystem& files, const InspectOptions& options) {
+  MF_TRY(const SourceModel model, SourceModel::open(files, options.path));
+  MF_TRY(const ModelSummary summary, model.summarise());
+  if (!options.check) return render(summary, options, nullptr);
+  MF_TRY(const CheckReport checked, check_weights(model));
+  return render(summary, options, &checked);
+}
+
+Result<std::string> inspect_packed(FileSystem& files, const InspectOptions& options) {
+  if (options.check)
+    return Error{
+        ErrorCode::invalid_argument,
+        fmt::format("{}: --check is for sources; 'moeflux verify' reads a packed model", options.path)};
+  MF_TRY(const PackedModel model, PackedModel::open(files, options.path));
+  return render(model.summarise(), options, nullptr);
+}
+
+// A published model by its name: what it would be on disk, from its headers alone.
+Result<std::string> inspect_shape(FileSystem& files, const InspectOptions& options) {
+  MF_TRY(const std::string config, shape_config(files, options.path));
+  SyntheticOptions synthetic;
+  synthetic.directory = options.path;
+  MF_TRY(SyntheticCheckpoint checkpoint, SyntheticCheckpoint::make(config, synthetic));
+  MF_TRY(const SourceModel model, SourceModel::open(checkpoint, checkpoint.directory()));
+  MF_TRY(ModelSummary summary, model.summarise());
+  summary.notes.insert(summary.notes.begin(),
+                       "nothing of this is on disk: the shape of the published model, with "
+                       "made-up weights in 4 bits");
+  return render(summary, options, nullptr);
+}
+
 }  // namespace
 
 Result<std::string> inspect(FileSystem& files, const InspectOptions& options) {
-  MF_TRY(const SourceModel model, SourceModel::open(files, options.path));
-  MF_TRY(const ModelSummary summary, model.summarise());
-  std::optional<CheckReport> checked;
-  if (options.check) {
-    MF_TRY(checked, check_weights(model));
-  }
-  const CheckReport* report = checked ? &*checked : nullptr;
-  return options.json ? render_json(summary, report) : render_page(summary, report);
+  MF_TRY(const bool exists, files.exists(options.path));
+  if (!exists && is_builtin_shape(options.path)) return inspect_shape(files, options);
+  MF_TRY(const bool packed, PackedModel::is_at(files, options.path));
+  if (packed) return inspect_packed(files, options);
+  MF_TRY(const bool unfinished, files.exists(std::filesystem::path(options.path) / kJournalName));
+  if (unfinished)
+    return Error{
+        ErrorCode::not_found,
+        fmt::format("{}: packing it was interrupted; run the same 'moeflux pack' again", options.path)};
+  return inspect_source(files, options);
 }
 
 }  // namespace moeflux::cli

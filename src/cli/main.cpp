@@ -8,11 +8,14 @@
 #include <cstdio>
 #include <new>
 #include <string>
+#include <thread>
 
 #include "base/printable.h"
 #include "cli/exit_code.h"
 #include "cli/inspect.h"
+#include "cli/packing.h"
 #include "io/posix_file_system.h"
+#include "pack/synthetic_shapes.h"
 
 namespace moeflux::cli {
 namespace {
@@ -33,18 +36,14 @@ ExitCode print(const std::string& text) {
   return ExitCode::io_error;
 }
 
-ExitCode run_inspect(const InspectOptions& options) {
-  PosixFileSystem files;
-  const Result<std::string> page = inspect(files, options);
-  return page ? print(*page) : report(page.error());
-}
+ExitCode finish(const Result<std::string>& text) { return text ? print(*text) : report(text.error()); }
 
 ExitCode run_help(CLI::App& app, const std::string& command) {
   // App::help() would explain the command that was given, which is `help` itself.
   if (command.empty())
     return print(app.get_formatter()->make_help(&app, app.get_name(), CLI::AppFormatMode::Normal));
   for (const CLI::App* known : app.get_subcommands({}))
-    if (known->get_name() == command) return print(known->help());
+    if (known->get_name() == command) return print(known->help("moeflux"));
   complain(fmt::format("there is no command '{}'; 'moeflux help' lists them", command));
   return ExitCode::usage;
 }
@@ -56,6 +55,12 @@ ExitCode usage_error(const CLI::ParseError& error) {
   if (const std::size_t newline = what.find('\n'); newline != std::string::npos) what.resize(newline);
   complain(what + " (see 'moeflux help')");
   return ExitCode::usage;
+}
+
+void add_jobs(CLI::App& command, unsigned& jobs) {
+  jobs = std::max(1u, std::thread::hardware_concurrency());
+  command.add_option("--jobs", jobs, "How many threads (default: one a processor)")
+      ->check(CLI::Range(1u, 256u));
 }
 
 ExitCode run(int argc, char** argv) {
@@ -72,11 +77,40 @@ ExitCode run(int argc, char** argv) {
       app.add_subcommand("inspect", "Say what a model on disk is, without loading it");
   inspect_command
       ->add_option("PATH", inspect_options.path,
-                   "A checkpoint directory (MLX, Hugging Face) or the original's artifacts")
+                   "A checkpoint, the original's artifacts, a packed model, or a shape")
       ->required();
   inspect_command->add_flag("--json", inspect_options.json, "Print the same numbers as JSON");
   inspect_command->add_flag("--check", inspect_options.check,
                             "Also read and decode every weight; stop at the first bad one");
+
+  PackCommand pack;
+  CLI::App* pack_command = app.add_subcommand("pack", "Turn a checkpoint into a packed model");
+  pack_command->add_option("SRC", pack.source, "A checkpoint, as 'inspect' takes it")->required();
+  pack_command
+      ->add_option("DST", pack.destination, "The directory to write; an interrupted pack is continued")
+      ->required();
+  pack_command->add_option("--bits", pack.bits,
+                           "BF16 and FP8 sources: 4, 8, or 16 to keep BF16 (default: 4 for BF16,\n"
+                           "FP8 as it is)");
+  add_jobs(*pack_command, pack.jobs);
+
+  VerifyCommand verify;
+  CLI::App* verify_command = app.add_subcommand("verify", "Read a packed model and compare every checksum");
+  verify_command->add_option("PATH", verify.path, "A packed model")->required();
+  add_jobs(*verify_command, verify.jobs);
+
+  SynthCommand synth;
+  CLI::App* synth_command = app.add_subcommand("synth", "Write a model of a true shape with random weights");
+  synth_command
+      ->add_option("SHAPE", synth.shape,
+                   fmt::format("{}, or a config.json", fmt::join(builtin_shapes(), ", ")))
+      ->required();
+  synth_command->add_option("DST", synth.destination, "The directory to write")->required();
+  synth_command->add_option("--layers", synth.layers, "Other than the shape's number of layers");
+  synth_command->add_option("--experts", synth.experts, "Other than the shape's number of experts a layer");
+  synth_command->add_option("--seed", synth.seed, "Other weights (default 0)");
+  synth_command->add_option("--source", synth.source, "mlx, bf16 or fp8: source files, not a packed model");
+  add_jobs(*synth_command, synth.jobs);
 
   std::string help_command;
   CLI::App* help = app.add_subcommand("help", "Print help, of one command if it is named");
@@ -85,15 +119,19 @@ ExitCode run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    CLI::App* chosen = app.get_subcommands().empty() ? &app : app.get_subcommands().front();
-    return print(chosen->help());
+    if (app.get_subcommands().empty()) return print(app.help());
+    return print(app.get_subcommands().front()->help("moeflux"));
   } catch (const CLI::CallForVersion&) {
     return print("moeflux " MOEFLUX_VERSION "\n");
   } catch (const CLI::ParseError& error) {
     return usage_error(error);
   }
 
-  if (inspect_command->parsed()) return run_inspect(inspect_options);
+  PosixFileSystem files;
+  if (inspect_command->parsed()) return finish(inspect(files, inspect_options));
+  if (pack_command->parsed()) return finish(run_pack(files, pack));
+  if (verify_command->parsed()) return finish(run_verify(files, verify));
+  if (synth_command->parsed()) return finish(run_synth(files, synth));
   if (help->parsed()) return run_help(app, help_command);
   complain("expected a command\n\n" + app.help());
   return ExitCode::usage;

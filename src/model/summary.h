@@ -2,11 +2,13 @@
 // What `inspect` says of a model, whichever format it is in: the same numbers for text and JSON.
 // Plain values.
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "model/config.h"
+#include "quant/encoding.h"
 
 namespace moeflux {
 
@@ -16,6 +18,22 @@ struct EncodingUse {
   std::uint64_t matrices;
   std::uint64_t bytes;
 };
+
+// The largest first: that is the format of the model.
+inline void sort_by_bytes(std::vector<EncodingUse>& uses) {
+  std::stable_sort(uses.begin(), uses.end(),
+                   [](const EncodingUse& a, const EncodingUse& b) { return a.bytes > b.bytes; });
+}
+
+// Counts `matrices` of `bytes` in all under their encoding.
+inline void add_use(std::vector<EncodingUse>& uses, const Encoding& encoding, std::uint64_t matrices,
+                    std::uint64_t bytes) {
+  const std::string name = describe(encoding);
+  auto use = std::find_if(uses.begin(), uses.end(), [&](const EncodingUse& u) { return u.encoding == name; });
+  if (use == uses.end()) use = uses.insert(uses.end(), EncodingUse{name, 0, 0});
+  use->matrices += matrices;
+  use->bytes += bytes;
+}
 
 struct ModelSummary {
   std::string path;

@@ -78,7 +78,40 @@ std::optional<std::string> not_finite_scale(const MatrixView& m, const Fp8BlockF
   return std::nullopt;
 }
 
+// No exponent of all ones: one OR over all numbers would hide two halves of it, so each is compared.
+template <class Word, Word kExponent>
+bool exponents_are_finite(std::span<const std::byte> bytes) {
+  bool finite = true;
+  for (std::size_t i = 0; i < bytes.size() / sizeof(Word); ++i) {
+    const Word exponent = static_cast<Word>(load<Word>(bytes.data() + i * sizeof(Word)) & kExponent);
+    finite &= exponent != kExponent;
+  }
+  return finite;
+}
+
+bool floats_are_finite(std::span<const std::byte> bytes, Dtype dtype) {
+  switch (dtype) {
+    case Dtype::bf16: return exponents_are_finite<std::uint16_t, 0x7f80>(bytes);
+    case Dtype::f16: return exponents_are_finite<std::uint16_t, 0x7c00>(bytes);
+    default: return exponents_are_finite<std::uint32_t, 0x7f800000>(bytes);
+  }
+}
+
 }  // namespace
+
+bool is_finite(const MatrixView& matrix) {
+  return std::visit(
+      overloaded{[&](const PlainFormat& format) { return floats_are_finite(matrix.codes, format.dtype); },
+                 [&](const AffineFormat& format) {
+                   return floats_are_finite(matrix.scales, format.scale_dtype) &&
+                          floats_are_finite(matrix.biases, format.scale_dtype);
+                 },
+                 [&](const Fp8BlockFormat& format) {
+                   return floats_are_finite(matrix.scales, format.scale_dtype) &&
+                          exponents_are_finite<std::uint8_t, 0x7f>(matrix.codes);
+                 }},
+      matrix.encoding);
+}
 
 void decode_row(const MatrixView& matrix, std::uint64_t row, std::span<float> out) {
   MF_REQUIRE(row < matrix.rows, "the row is one of the matrix");

@@ -39,4 +39,8 @@ std::uint32_t affine_code(const MatrixView& matrix, std::uint64_t row, std::uint
 std::optional<std::string> find_not_finite(const MatrixView& matrix, std::uint64_t row,
                                            std::span<const float> decoded, std::uint64_t first_row = 0);
 
+// Whether every scale, bias, plain number and fp8 code is finite. Fast: it looks at exponents and decodes
+// nothing. A product can still overflow; find_not_finite() on decoded rows sees that too.
+bool is_finite(const MatrixView& matrix);
+
 }  // namespace moeflux

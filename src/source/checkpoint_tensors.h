@@ -3,9 +3,10 @@
 
 #include <filesystem>
 
+#include "base/object_reader.h"
 #include "base/result.h"
 #include "io/file_system.h"
-#include "source/config_reader.h"
+#include "source/notes.h"
 #include "source/tensor_catalog.h"
 
 namespace moeflux {

@@ -10,7 +10,7 @@ namespace moeflux {
 namespace {
 
 // Settings that other releases of this code know and that would change the answer.
-Status refuse_variants(const ConfigReader& config) {
+Status refuse_variants(const ObjectReader& config) {
   MF_TRY_STATUS(config.only("hidden_act", "silu"));
   MF_TRY_STATUS(config.only("attention_bias", false));
   MF_TRY_STATUS(config.only("scoring_func", "sigmoid"));
@@ -19,7 +19,7 @@ Status refuse_variants(const ConfigReader& config) {
   return {};
 }
 
-Result<MlaConfig> read_mla(const ConfigReader& config, Notes& notes) {
+Result<MlaConfig> read_mla(const ObjectReader& config, Notes& notes) {
   MlaConfig mla{};
   MF_TRY(mla.heads, config.size("num_attention_heads", 65536));
   if (config.value("q_lora_rank") == nullptr) return config.missing("q_lora_rank");
@@ -50,7 +50,7 @@ Result<MlaConfig> read_mla(const ConfigReader& config, Notes& notes) {
   return mla;
 }
 
-Result<MoeConfig> read_moe(const ConfigReader& config) {
+Result<MoeConfig> read_moe(const ObjectReader& config) {
   MoeConfig moe{};
   GroupedSigmoidRouterConfig router{};
   MF_TRY(moe.experts, config.size("n_routed_experts", kMaxExperts));
@@ -75,7 +75,7 @@ Result<MoeConfig> read_moe(const ConfigReader& config) {
 
 }  // namespace
 
-Result<ModelConfig> parse_deepseek_v3_config(const ConfigReader& config, Notes& notes) {
+Result<ModelConfig> parse_deepseek_v3_config(const ObjectReader& config, Notes& notes) {
   MF_TRY_STATUS(refuse_variants(config));
   ModelConfig model{};
   model.family = Family::deepseek_v3;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/arithmetic.h"
+#include "base/check.h"
 
 namespace moeflux {
 namespace {
@@ -23,14 +24,28 @@ Status fill(const TensorCatalog& catalog, const ByteRange& range, std::vector<st
   return catalog.file(range.file).read_exactly(range.offset, buffer);
 }
 
+// `numbers` is row `row` of a slice that begins at `first_row`, decoded.
+Status check_row(const TensorCatalog& catalog, const SourceMatrix& matrix, std::string_view name,
+                 std::uint64_t first_row, const MatrixView& slice, std::uint64_t row,
+                 std::span<const float> numbers) {
+  const auto problem = find_not_finite(slice, row, numbers, first_row);
+  if (!problem) return {};
+  return Error{ErrorCode::corrupt_data,
+               fmt::format("{}: '{}', row {}: {}", catalog.file(matrix.codes.file).path().string(), name,
+                           first_row + row, *problem)};
+}
+
 }  // namespace
 
 Status read_slices(const TensorCatalog& catalog, const SourceMatrix& matrix,
-                   FunctionRef<Status(std::uint64_t first_row, const MatrixView& rows)> visit) {
+                   FunctionRef<Status(std::uint64_t first_row, const MatrixView& rows)> visit,
+                   std::uint64_t row_multiple) {
+  MF_REQUIRE(row_multiple > 0 && Fp8BlockFormat::kBlock % row_multiple == 0, "row_multiple divides 128");
   const bool fp8 = std::holds_alternative<Fp8BlockFormat>(matrix.encoding);
   const std::uint64_t block = Fp8BlockFormat::kBlock;
   const std::uint64_t row_bytes = std::max<std::uint64_t>(1, matrix.total_bytes() / matrix.rows);
-  const std::uint64_t slice_rows = std::max<std::uint64_t>(1, kSliceBytes / row_bytes);
+  const std::uint64_t slice_rows =
+      std::max<std::uint64_t>(1, kSliceBytes / row_bytes / row_multiple) * row_multiple;
   std::vector<std::byte> codes, scales, biases;
   for (std::uint64_t row = 0; row < matrix.rows;) {
     std::uint64_t rows = std::min(slice_rows, matrix.rows - row);
@@ -46,16 +61,24 @@ Status read_slices(const TensorCatalog& catalog, const SourceMatrix& matrix,
   return {};
 }
 
+Status check_finite(const TensorCatalog& catalog, const SourceMatrix& matrix, std::string_view name,
+                    std::uint64_t first_row, const MatrixView& rows) {
+  if (is_finite(rows)) return {};
+  std::vector<float> numbers(rows.cols);
+  for (std::uint64_t row = 0; row < rows.rows; ++row) {
+    decode_row(rows, row, numbers);
+    MF_TRY_STATUS(check_row(catalog, matrix, name, first_row, rows, row, numbers));
+  }
+  return {};  // only products overflow, and decoding found none that does
+}
+
 Status decode_rows(const TensorCatalog& catalog, const SourceMatrix& matrix, std::string_view name,
                    FunctionRef<Status(std::uint64_t row, std::span<const float> numbers)> visit) {
   std::vector<float> numbers(matrix.cols);
   return read_slices(catalog, matrix, [&](std::uint64_t first_row, const MatrixView& slice) -> Status {
     for (std::uint64_t row = 0; row < slice.rows; ++row) {
       decode_row(slice, row, numbers);
-      if (const auto problem = find_not_finite(slice, row, numbers, first_row))
-        return Error{ErrorCode::corrupt_data,
-                     fmt::format("{}: '{}', row {}: {}", catalog.file(matrix.codes.file).path().string(),
-                                 name, first_row + row, *problem)};
+      MF_TRY_STATUS(check_row(catalog, matrix, name, first_row, slice, row, numbers));
       if (matrix.add_one)
         for (float& number : numbers) number += 1.0f;
       MF_TRY_STATUS(visit(first_row + row, numbers));

@@ -48,7 +48,7 @@ struct AResolver : testing::Test {
     const Json json = Json::parse(R"({"quantization_config": {"quant_method": "fp8", "fmt": "e4m3",
                                       "weight_block_size": [128, 128]}})");
     Notes notes;
-    return *parse_quantization(ConfigReader(json, "config.json"), notes);
+    return *parse_quantization(ObjectReader(json, "config.json"), notes);
   }
 };
 using AResolvedMatrix = AResolver;

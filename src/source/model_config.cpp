@@ -12,7 +12,7 @@ namespace {
 constexpr double kMaxTheta = 1e12;
 
 // The same quantity under its new and its old spelling. The new one wins.
-Result<std::optional<double>> new_or_old(const ConfigReader* newer, const ConfigReader& older,
+Result<std::optional<double>> new_or_old(const ObjectReader* newer, const ObjectReader& older,
                                          std::string_view key, double minimum, double maximum, Notes& notes) {
   const bool has_new = newer != nullptr && newer->has(key);
   if (!has_new && !older.has(key)) return std::optional<double>{};
@@ -30,7 +30,7 @@ Result<std::optional<double>> new_or_old(const ConfigReader* newer, const Config
   return std::optional(value);
 }
 
-Result<std::optional<YarnConfig>> read_yarn(const ConfigReader& scaling, Notes& notes) {
+Result<std::optional<YarnConfig>> read_yarn(const ObjectReader& scaling, Notes& notes) {
   const bool has_new_name = scaling.has("rope_type");
   if (!has_new_name && !scaling.has("type")) return scaling.missing("rope_type");
   if (has_new_name && scaling.has("type") && *scaling.value("rope_type") != *scaling.value("type"))
@@ -122,7 +122,7 @@ constexpr std::array<std::string_view, 65> kBystanders{"_name_or_path",
 
 }  // namespace
 
-Result<Family> family_of(const ConfigReader& config) {
+Result<Family> family_of(const ObjectReader& config) {
   MF_TRY(const std::string type, config.text("model_type"));
   if (type == "qwen3_5_moe" || type == "qwen3_5_moe_text") return Family::qwen3_5_moe;
   if (type == "deepseek_v3") return Family::deepseek_v3;
@@ -131,7 +131,7 @@ Result<Family> family_of(const ConfigReader& config) {
                            config.where(), printable(type))};
 }
 
-Result<ModelConfig> parse_model_config(const ConfigReader& config, Notes& notes) {
+Result<ModelConfig> parse_model_config(const ObjectReader& config, Notes& notes) {
   MF_TRY(const Family family, family_of(config));
   switch (family) {
     case Family::qwen3_5_moe: return parse_qwen3_5_moe_config(config, notes);
@@ -140,12 +140,12 @@ Result<ModelConfig> parse_model_config(const ConfigReader& config, Notes& notes)
   return Error{ErrorCode::unsupported, "a family without a reader"};
 }
 
-Result<RopeKeys> read_rope_keys(const ConfigReader& config, Notes& notes) {
-  std::optional<ConfigReader> newer;
+Result<RopeKeys> read_rope_keys(const ObjectReader& config, Notes& notes) {
+  std::optional<ObjectReader> newer;
   if (config.has("rope_parameters")) {
     MF_TRY(newer, config.object("rope_parameters"));
   }
-  const ConfigReader* parameters = newer ? &*newer : nullptr;
+  const ObjectReader* parameters = newer ? &*newer : nullptr;
 
   RopeKeys keys{};
   MF_TRY(const std::optional<double> theta,
@@ -156,7 +156,7 @@ Result<RopeKeys> read_rope_keys(const ConfigReader& config, Notes& notes) {
 
   std::optional<YarnConfig> old_yarn;
   if (config.has("rope_scaling")) {
-    MF_TRY(const ConfigReader scaling, config.object("rope_scaling"));
+    MF_TRY(const ObjectReader scaling, config.object("rope_scaling"));
     MF_TRY(old_yarn, read_yarn(scaling, notes));
   }
   if (parameters == nullptr) {
@@ -170,7 +170,7 @@ Result<RopeKeys> read_rope_keys(const ConfigReader& config, Notes& notes) {
   return keys;
 }
 
-Result<std::vector<TokenId>> read_end_tokens(const ConfigReader& config, std::uint32_t vocabulary) {
+Result<std::vector<TokenId>> read_end_tokens(const ObjectReader& config, std::uint32_t vocabulary) {
   std::vector<TokenId> tokens;
   if (!config.has("eos_token_id")) return tokens;
   const Json& value = *config.value("eos_token_id");
@@ -190,7 +190,7 @@ Result<std::vector<TokenId>> read_end_tokens(const ConfigReader& config, std::ui
   return tokens;
 }
 
-void note_unknown_keys(const ConfigReader& config, Notes& notes) {
+void note_unknown_keys(const ObjectReader& config, Notes& notes) {
   config.ignore(kBystanders);
   const std::vector<std::string> unknown = config.unknown_keys();
   if (unknown.empty()) return;

@@ -30,7 +30,7 @@ Result<std::optional<OriginalPaths>> paths_if_there(FileSystem& files, const fs:
   return std::optional(std::move(paths));
 }
 
-Result<std::uint64_t> whole_number(const ConfigReader& tensor, std::string_view key) {
+Result<std::uint64_t> whole_number(const ObjectReader& tensor, std::string_view key) {
   const Json* value = tensor.value(key);
   if (value == nullptr) return tensor.missing(key);
   if (!value->is_number_unsigned()) return tensor.wrong(key, "a whole number");
@@ -40,8 +40,8 @@ Result<std::uint64_t> whole_number(const ConfigReader& tensor, std::string_view 
 // One entry of "tensors", checked against the size of the file that it points into.
 Result<TensorEntry> parse_tensor(const std::string& name, const Json& value, std::string_view what,
                                  std::uint64_t weights_bytes, FileId weights) {
-  MF_TRY(const ConfigReader reader,
-         ConfigReader::as_object(value, fmt::format("{}: tensor '{}'", what, printable(name))));
+  MF_TRY(const ObjectReader reader,
+         ObjectReader::as_object(value, fmt::format("{}: tensor '{}'", what, printable(name))));
   TensorEntry tensor{.name = name, .dtype = Dtype::f32, .shape = {}, .bytes = {weights, 0, 0}};
   MF_TRY(tensor.bytes.offset, whole_number(reader, "offset"));
   MF_TRY(tensor.bytes.size, whole_number(reader, "size"));
@@ -82,13 +82,13 @@ Result<ModelConfig> parse_config(const Json& config, std::string where, Notes& n
                     where, kOriginalPositions));
   }
   if (deepseek && !completed.contains("norm_topk_prob")) completed["norm_topk_prob"] = true;
-  MF_TRY(const ConfigReader reader, ConfigReader::as_object(completed, std::move(where)));
+  MF_TRY(const ObjectReader reader, ObjectReader::as_object(completed, std::move(where)));
   reader.ignore(std::array<std::string_view, 2>{"default_bits", "default_group_size"});
   return parse_model_config(reader, notes);
 }
 
 Result<Quantization> parse_bits(const Json& config, const Json& tensors, const std::string& where) {
-  const ConfigReader reader(config, where);
+  const ObjectReader reader(config, where);
   AffineParameters defaults{kOriginalBits, kOriginalGroup};
   if (reader.has("default_bits")) {
     MF_TRY(defaults.bits, reader.size("default_bits", 8));
@@ -101,7 +101,7 @@ Result<Quantization> parse_bits(const Json& config, const Json& tensors, const s
   for (const auto& [name, value] : tensors.items()) {
     if (!value.is_object() || !name.ends_with(kSuffix) || value.value("dtype", Json()) != "U32") continue;
     AffineParameters parameters{kOriginalBits, defaults.group};
-    const ConfigReader tensor(value, fmt::format("{}: tensor '{}'", where, printable(name)));
+    const ObjectReader tensor(value, fmt::format("{}: tensor '{}'", where, printable(name)));
     if (tensor.has("bits")) {
       MF_TRY(parameters.bits, tensor.size("bits", 8));
     }
@@ -139,7 +139,7 @@ Result<std::optional<OriginalPaths>> find_original(FileSystem& files, const fs::
 Result<OriginalManifest> parse_original_manifest(std::string_view json, std::string_view what,
                                                  std::uint64_t weights_bytes, FileId weights, Notes& notes) {
   MF_TRY(const Json document, parse_json(json, what));
-  MF_TRY(const ConfigReader manifest, ConfigReader::as_object(document, std::string(what)));
+  MF_TRY(const ObjectReader manifest, ObjectReader::as_object(document, std::string(what)));
   const Json* tensors = manifest.value("tensors");
   if (tensors == nullptr) return manifest.missing("tensors");
   if (!tensors->is_object()) return manifest.wrong("tensors", "an object");

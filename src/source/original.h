@@ -18,6 +18,7 @@
 #include "io/file_system.h"
 #include "model/config.h"
 #include "source/expert_layouts.h"
+#include "source/notes.h"
 #include "source/quantization.h"
 #include "source/tensor_catalog.h"
 

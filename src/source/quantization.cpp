@@ -8,7 +8,7 @@
 namespace moeflux {
 namespace {
 
-Result<AffineParameters> affine_parameters(const ConfigReader& reader) {
+Result<AffineParameters> affine_parameters(const ObjectReader& reader) {
   if (reader.has("mode")) {
     MF_TRY(const std::string mode, reader.text("mode"));
     if (mode != "affine")
@@ -23,7 +23,7 @@ Result<AffineParameters> affine_parameters(const ConfigReader& reader) {
   return AffineParameters{bits, group};
 }
 
-Status check_fp8(const ConfigReader& reader) {
+Status check_fp8(const ObjectReader& reader) {
   MF_TRY(const std::string format, reader.text("fmt"));
   if (format != "e4m3")
     return Error{ErrorCode::unsupported, fmt::format("{}: fp8 format '{}' is not supported; 'e4m3' is",
@@ -63,14 +63,14 @@ bool Quantization::insists_on(std::string_view module) const {
   return found != overrides_.end() && found->second.has_value();
 }
 
-Result<Quantization> parse_quantization(const ConfigReader& config, Notes& notes) {
+Result<Quantization> parse_quantization(const ObjectReader& config, Notes& notes) {
   const bool has_mlx = config.has("quantization");
   const bool has_hf = config.has("quantization_config");
   if (!has_mlx && !has_hf) return Quantization{};
   if (has_mlx && has_hf && differ(*config.value("quantization"), *config.value("quantization_config")))
     notes.push_back(fmt::format("{}: 'quantization' and 'quantization_config' differ; 'quantization' is used",
                                 config.where()));
-  MF_TRY(const ConfigReader reader, config.object(has_mlx ? "quantization" : "quantization_config"));
+  MF_TRY(const ObjectReader reader, config.object(has_mlx ? "quantization" : "quantization_config"));
 
   if (reader.has("quant_method")) {
     MF_TRY(const std::string method, reader.text("quant_method"));
@@ -99,7 +99,7 @@ Result<Quantization> parse_quantization(const ConfigReader& config, Notes& notes
     } else if (value.is_object()) {
       MF_TRY(
           const AffineParameters parameters,
-          affine_parameters(ConfigReader(value, fmt::format("{}: {}", reader.where(), printable(module)))));
+          affine_parameters(ObjectReader(value, fmt::format("{}: {}", reader.where(), printable(module)))));
       quantization.override_module(module, parameters);
     } else {
       return reader.wrong(module, "an object, true or false");

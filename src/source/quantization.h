@@ -12,8 +12,9 @@
 #include <string_view>
 
 #include "base/json.h"
+#include "base/object_reader.h"
 #include "base/result.h"
-#include "source/config_reader.h"
+#include "source/notes.h"
 
 namespace moeflux {
 
@@ -42,7 +43,7 @@ class Quantization {
   bool insists_on(std::string_view module) const;
 
  private:
-  friend Result<Quantization> parse_quantization(const ConfigReader& config, Notes& notes);
+  friend Result<Quantization> parse_quantization(const ObjectReader& config, Notes& notes);
   Method method_ = Method::none;
   AffineParameters defaults_{};
   std::map<std::string, std::optional<AffineParameters>, std::less<>> overrides_;
@@ -50,6 +51,6 @@ class Quantization {
 
 // Reads `quantization` or `quantization_config` of a top-level config. GPTQ, AWQ, MXFP4 and other methods are
 // `unsupported`, by name.
-Result<Quantization> parse_quantization(const ConfigReader& config, Notes& notes);
+Result<Quantization> parse_quantization(const ObjectReader& config, Notes& notes);
 
 }  // namespace moeflux

@@ -18,7 +18,7 @@ struct AQuantization : testing::Test {
   Result<Quantization> parse(std::string_view text) {
     notes.clear();
     const Json json = Json::parse(text);
-    const ConfigReader config(json, "config.json");
+    const ObjectReader config(json, "config.json");
     return parse_quantization(config, notes);
   }
   std::string refusal(std::string_view text, ErrorCode code) {

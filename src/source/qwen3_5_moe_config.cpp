@@ -9,7 +9,7 @@ namespace moeflux {
 namespace {
 
 // Settings that other releases of this code know and that would change the answer.
-Status refuse_variants(const ConfigReader& text) {
+Status refuse_variants(const ObjectReader& text) {
   MF_TRY_STATUS(text.only("hidden_act", "silu"));
   MF_TRY_STATUS(text.only("attention_bias", false));
   MF_TRY_STATUS(text.only("attn_output_gate", true));
@@ -22,7 +22,7 @@ Status refuse_variants(const ConfigReader& text) {
 }
 
 // For each layer, whether it is full attention: from `layer_types`, or every `full_attention_interval`-th.
-Result<std::vector<bool>> read_layer_kinds(const ConfigReader& text, std::uint32_t layers, Notes& notes) {
+Result<std::vector<bool>> read_layer_kinds(const ObjectReader& text, std::uint32_t layers, Notes& notes) {
   std::vector<bool> by_interval;
   if (text.has("full_attention_interval")) {
     MF_TRY(const std::uint32_t interval, text.size("full_attention_interval", kMaxLayers));
@@ -53,7 +53,7 @@ Result<std::vector<bool>> read_layer_kinds(const ConfigReader& text, std::uint32
   return full;
 }
 
-Result<GatedDeltaNetConfig> read_delta_net(const ConfigReader& text) {
+Result<GatedDeltaNetConfig> read_delta_net(const ObjectReader& text) {
   GatedDeltaNetConfig net{};
   MF_TRY(net.key_heads, text.size("linear_num_key_heads", 65536));
   MF_TRY(net.value_heads, text.size("linear_num_value_heads", 65536));
@@ -71,7 +71,7 @@ Result<GatedDeltaNetConfig> read_delta_net(const ConfigReader& text) {
   return net;
 }
 
-Result<GatedAttentionConfig> read_attention(const ConfigReader& text, Notes& notes) {
+Result<GatedAttentionConfig> read_attention(const ObjectReader& text, Notes& notes) {
   GatedAttentionConfig attention{};
   MF_TRY(attention.query_heads, text.size("num_attention_heads", 65536));
   MF_TRY(attention.kv_heads, text.size("num_key_value_heads", 65536));
@@ -99,7 +99,7 @@ Result<GatedAttentionConfig> read_attention(const ConfigReader& text, Notes& not
   return attention;
 }
 
-Result<MoeConfig> read_moe(const ConfigReader& text) {
+Result<MoeConfig> read_moe(const ObjectReader& text) {
   MoeConfig moe{};
   MF_TRY(moe.experts, text.size("num_experts", kMaxExperts));
   MF_TRY(moe.experts_per_token, text.size("num_experts_per_tok", moe.experts));
@@ -111,7 +111,7 @@ Result<MoeConfig> read_moe(const ConfigReader& text) {
 }
 
 // The multimodal releases keep some keys beside `text_config` as well as in it; the inner one wins.
-const ConfigReader& holder_of(std::string_view key, const ConfigReader& text, const ConfigReader& top,
+const ObjectReader& holder_of(std::string_view key, const ObjectReader& text, const ObjectReader& top,
                               Notes& notes) {
   if (text.has(key) && top.has(key) && *text.value(key) != *top.value(key))
     notes.push_back(
@@ -121,13 +121,13 @@ const ConfigReader& holder_of(std::string_view key, const ConfigReader& text, co
 
 }  // namespace
 
-Result<ModelConfig> parse_qwen3_5_moe_config(const ConfigReader& config, Notes& notes) {
+Result<ModelConfig> parse_qwen3_5_moe_config(const ObjectReader& config, Notes& notes) {
   const bool nested = config.has("text_config");
-  std::optional<ConfigReader> inner;
+  std::optional<ObjectReader> inner;
   if (nested) {
     MF_TRY(inner, config.object("text_config"));
   }
-  const ConfigReader& text = nested ? *inner : config;
+  const ObjectReader& text = nested ? *inner : config;
   MF_TRY_STATUS(refuse_variants(text));
 
   ModelConfig model{};
@@ -136,7 +136,7 @@ Result<ModelConfig> parse_qwen3_5_moe_config(const ConfigReader& config, Notes& 
   MF_TRY(model.vocabulary, text.size("vocab_size", kMaxDim));
   MF_TRY(model.max_positions, text.size("max_position_embeddings", kMaxPositions));
   MF_TRY(model.norm_eps, text.number("rms_norm_eps", 1e-12, 1));
-  const ConfigReader& tying = holder_of("tie_word_embeddings", text, config, notes);
+  const ObjectReader& tying = holder_of("tie_word_embeddings", text, config, notes);
   if (tying.has("tie_word_embeddings")) {
     MF_TRY(model.tied_embeddings, tying.boolean("tie_word_embeddings"));
   }

@@ -98,8 +98,8 @@ class LayerMap {
     const Dim kv{attention.kv_dim(), "num_key_value_heads*head_dim"};
     const Dim head{attention.head_dim, "head_dim"};
     // Twice the queries: each head has its gate beside it.
-    MF_TRY_STATUS(
-        mapper_.matrix(base + "q_proj", {2 * attention.query_dim(), "2*num_attention_heads*head_dim"}, dim_));
+    MF_TRY_STATUS(mapper_.matrix(
+        base + "q_proj", {std::uint64_t{2} * attention.query_dim(), "2*num_attention_heads*head_dim"}, dim_));
     MF_TRY_STATUS(mapper_.matrix(base + "k_proj", kv, dim_));
     MF_TRY_STATUS(mapper_.matrix(base + "v_proj", kv, dim_));
     MF_TRY_STATUS(mapper_.norm(base + "q_norm", head, add_one));

@@ -71,15 +71,6 @@ Result<fs::path> directory_of(FileSystem& files, const fs::path& path) {
                                                  path.string())};
 }
 
-void add_use(std::vector<EncodingUse>& uses, const SourceMatrix& matrix, std::uint64_t count) {
-  const std::string encoding = describe(matrix.encoding);
-  auto use =
-      std::find_if(uses.begin(), uses.end(), [&](const EncodingUse& u) { return u.encoding == encoding; });
-  if (use == uses.end()) use = uses.insert(uses.end(), EncodingUse{encoding, 0, 0});
-  use->matrices += count;
-  use->bytes += count * matrix.total_bytes();
-}
-
 // MLX renames the experts of every model that it converts, quantized or not.
 SourceKind writer_of(const TensorCatalog& catalog) {
   const auto tensors = catalog.all();
@@ -87,12 +78,6 @@ SourceKind writer_of(const TensorCatalog& catalog) {
     return tensor.name.find(".switch_mlp.") != std::string::npos;
   });
   return mlx ? SourceKind::mlx_safetensors : SourceKind::hugging_face_safetensors;
-}
-
-// The largest first: that is the format of the model.
-void sort_uses(std::vector<EncodingUse>& uses) {
-  std::stable_sort(uses.begin(), uses.end(),
-                   [](const EncodingUse& a, const EncodingUse& b) { return a.bytes > b.bytes; });
 }
 
 }  // namespace
@@ -142,7 +127,7 @@ Result<SourceModel> SourceModel::open_checkpoint(FileSystem& files, const fs::pa
   const fs::path config_path = directory / "config.json";
   MF_TRY(const std::string text, files.read_text(config_path, kMaxConfigBytes));
   MF_TRY(const Json document, parse_json(text, config_path.string()));
-  MF_TRY(const ConfigReader config, ConfigReader::as_object(document, config_path.string()));
+  MF_TRY(const ObjectReader config, ObjectReader::as_object(document, config_path.string()));
   MF_TRY(const Quantization quantization, parse_quantization(config, model.notes_));
   MF_TRY(model.config_, parse_model_config(config, model.notes_));
   MF_TRY(model.catalog_, open_checkpoint_tensors(files, directory, model.notes_));
@@ -195,7 +180,7 @@ Result<ModelSummary> SourceModel::summarise() const {
     summary.file_bytes += size;
   }
   for (const NamedMatrix& named : tensors_.resident) {
-    add_use(summary.resident_encodings, named.matrix, 1);
+    add_use(summary.resident_encodings, named.matrix.encoding, 1, named.matrix.total_bytes());
     summary.resident_bytes += named.matrix.total_bytes();
   }
   for (std::uint32_t i = 0; i < config_.layers.size(); ++i) {
@@ -208,7 +193,7 @@ Result<ModelSummary> SourceModel::summarise() const {
     for (std::uint32_t e = 0; e < kinds; ++e) {
       const ExpertMatrices expert = experts->expert(ExpertId(e));
       for (const SourceMatrix* matrix : {&expert.gate, &expert.up, &expert.down})
-        add_use(summary.expert_encodings, *matrix, each);
+        add_use(summary.expert_encodings, matrix->encoding, each, each * matrix->total_bytes());
       const std::uint64_t bytes = expert.total_bytes();
       summary.expert_bytes += bytes * each;
       summary.largest_expert_bytes = std::max(summary.largest_expert_bytes, bytes);
@@ -219,8 +204,8 @@ Result<ModelSummary> SourceModel::summarise() const {
     }
     summary.token_expert_bytes += largest * std::get<MoeConfig>(config_.layers[i].mlp).experts_per_token;
   }
-  sort_uses(summary.resident_encodings);
-  sort_uses(summary.expert_encodings);
+  sort_by_bytes(summary.resident_encodings);
+  sort_by_bytes(summary.expert_encodings);
   return summary;
 }
 

@@ -11,11 +11,12 @@
 #include <string_view>
 #include <vector>
 
+#include "base/object_reader.h"
 #include "base/result.h"
 #include "io/file_system.h"
 #include "model/config.h"
 #include "model/summary.h"
-#include "source/config_reader.h"
+#include "source/notes.h"
 #include "source/tensor_catalog.h"
 #include "source/tensor_map.h"
 

@@ -13,6 +13,7 @@
 #include "model/config.h"
 #include "source/expert_layouts.h"
 #include "source/matrix_resolver.h"
+#include "source/notes.h"
 #include "source/source_matrix.h"
 
 namespace moeflux {

@@ -9,7 +9,7 @@
 namespace moeflux::fuzz {
 namespace {
 
-void read_quantization(const ConfigReader& config) {
+void read_quantization(const ObjectReader& config) {
   Notes notes;
   const Result<Quantization> quantization = parse_quantization(config, notes);
   require_notes(notes);
@@ -23,7 +23,7 @@ void read_quantization(const ConfigReader& config) {
              "bits and group are among those that can be decoded");
 }
 
-void read_config(const ConfigReader& config) {
+void read_config(const ObjectReader& config) {
   Notes notes;
   const Result<ModelConfig> model = parse_model_config(config, notes);
   require_notes(notes);
@@ -36,7 +36,7 @@ void read_config(const ConfigReader& config) {
 void read(std::string_view text) {
   const Result<Json> document = parse_json(text, "config.json");
   if (!document) return require_refusal(document.error());
-  const Result<ConfigReader> config = ConfigReader::as_object(*document, "config.json");
+  const Result<ObjectReader> config = ObjectReader::as_object(*document, "config.json");
   if (!config) return require_refusal(config.error());
   read_quantization(*config);
   read_config(*config);

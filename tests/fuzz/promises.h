@@ -11,10 +11,11 @@
 
 #include "base/arithmetic.h"
 #include "base/check.h"
+#include "base/object_reader.h"
 #include "base/printable.h"
 #include "base/result.h"
 #include "model/config.h"
-#include "source/config_reader.h"
+#include "source/notes.h"
 #include "source/safetensors.h"
 #include "source/tensor_entry.h"
 

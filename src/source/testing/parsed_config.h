@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "source/notes.h"
 #include "source/model_config.h"
 
 namespace moeflux {
@@ -30,7 +31,7 @@ inline ParsedConfig parsed(const Json& config) {
   ParsedConfig result;
   const auto document = parse_json(config.dump(), "config.json");
   EXPECT_TRUE(document) << document.error().message();
-  if (document) result.model = parse_model_config(ConfigReader(*document, "config.json"), result.notes);
+  if (document) result.model = parse_model_config(ObjectReader(*document, "config.json"), result.notes);
   return result;
 }
 

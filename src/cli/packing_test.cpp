@@ -1,0 +1,203 @@
+#include "cli/packing.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <string>
+
+#include "base/json.h"
+#include "base/sizes.h"
+#include "cli/inspect.h"
+#include "io/posix_file_system.h"
+#include "io/temporary_directory.h"
+#include "model/packed_model.h"
+#include "source/testing/goldens.h"
+#include "source/testing/tiny_models.h"
+
+namespace moeflux::cli {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+struct PackingCommands : testing::Test {
+  TemporaryDirectory temporary;
+  PosixFileSystem disk;
+  std::string source = tiny_qwen_mlx().write(temporary).string();
+  std::string destination = (temporary / "packed").string();
+  std::string shape = (golden("qwen35moe-tiny-mlx4") / "config.json").string();
+
+  std::string said(Result<std::string> output) {
+    EXPECT_TRUE(output) << output.error().message();
+    return output ? *output : "";
+  }
+  Error refused(Result<std::string> output) {
+    EXPECT_FALSE(output) << *output;
+    return output ? Error{ErrorCode::cancelled, "no error"} : output.error();
+  }
+  void flip(const std::string& file, std::streamoff offset) {
+    std::fstream stream(file, std::ios::binary | std::ios::in | std::ios::out);
+    stream.seekg(offset);
+    const int byte = stream.get();
+    stream.seekp(offset);
+    stream.put(static_cast<char>(byte ^ 1));
+  }
+};
+
+using PackCommandLine = PackingCommands;
+using VerifyCommandLine = PackingCommands;
+using SynthCommandLine = PackingCommands;
+using InspectCommandLine = PackingCommands;
+
+TEST_F(PackCommandLine, SaysWhatItWroteAndItsFingerprint) {
+  const std::string text = said(run_pack(disk, {.source = source, .destination = destination, .bits = {}}));
+  const auto model = PackedModel::open(disk, destination);
+  ASSERT_TRUE(model) << model.error().message();
+  EXPECT_THAT(text, HasSubstr(destination + ": " + std::to_string(model->manifest().tensors.size()) +
+                              " tensors, 8 records, fingerprint "));
+  EXPECT_THAT(text, HasSubstr("\nwrote "));
+  EXPECT_THAT(text, Not(HasSubstr("of an earlier run")));
+}
+
+TEST_F(PackCommandLine, GivesTheErrorsOfWhatItDoes) {
+  const std::string nowhere = (temporary / "nowhere").string();
+  EXPECT_EQ(refused(run_pack(disk, {.source = nowhere, .destination = destination, .bits = {}})).code(),
+            ErrorCode::not_found);
+  EXPECT_THAT(refused(run_pack(disk, {.source = source, .destination = destination, .bits = 8})).message(),
+              HasSubstr("--bits is for BF16 and FP8 sources"));
+  (void)said(run_pack(disk, {.source = source, .destination = destination, .bits = {}}));
+  EXPECT_THAT(refused(run_pack(disk, {.source = source, .destination = destination, .bits = {}})).message(),
+              HasSubstr("a packed model is here already"));
+}
+
+TEST_F(VerifyCommandLine, SaysThatASoundModelIsSound) {
+  (void)said(run_pack(disk, {.source = source, .destination = destination, .bits = {}}));
+  EXPECT_THAT(said(run_verify(disk, {.path = destination, .jobs = 2})),
+              StartsWith(destination + ": sound: "));
+}
+
+TEST_F(VerifyCommandLine, NamesWhatHasChangedAndFails) {
+  (void)said(run_pack(disk, {.source = source, .destination = destination, .bits = {}}));
+  flip(destination + "/experts/layer_001.bin", 0);
+  flip(destination + "/resident.bin", 0);
+  const Error error = refused(run_verify(disk, {.path = destination}));
+  EXPECT_EQ(error.code(), ErrorCode::corrupt_data);
+  EXPECT_THAT(error.message(), HasSubstr("tensor 'layers.0.input_layernorm' has changed"));
+  EXPECT_THAT(error.message(), HasSubstr("\nmoeflux: "));
+  EXPECT_THAT(error.message(), HasSubstr("the record of layer 1, expert 0 has changed"));
+  EXPECT_THAT(error.message(), Not(HasSubstr("more")));
+}
+
+TEST_F(VerifyCommandLine, ShowsNoMoreThanTwentyFindings) {
+  (void)said(run_pack(disk, {.source = source, .destination = destination, .bits = {}}));
+  const auto model = PackedModel::open(disk, destination);
+  ASSERT_TRUE(model);
+  ASSERT_GT(model->manifest().tensors.size(), 25u);
+  for (std::size_t i = 0; i < 25; ++i)
+    flip(destination + "/resident.bin", static_cast<std::streamoff>(model->manifest().tensors[i].offset));
+  EXPECT_THAT(refused(run_verify(disk, {.path = destination})).message(),
+              testing::EndsWith("\nmoeflux: and 5 more"));
+}
+
+TEST_F(VerifyCommandLine, RefusesWhatIsNoPackedModel) {
+  EXPECT_THAT(refused(run_verify(disk, {.path = source})).message(), HasSubstr("manifest.json"));
+}
+
+TEST_F(SynthCommandLine, PacksAModelThatVerifies) {
+  SynthCommand command{.shape = shape, .destination = destination, .layers = 4, .experts = 4, .source = {}};
+  EXPECT_THAT(said(run_synth(disk, command)), HasSubstr(" 16 records, fingerprint "));
+  EXPECT_THAT(said(run_verify(disk, {.path = destination})), HasSubstr(": sound: "));
+  const auto first = PackedModel::open(disk, destination);
+  ASSERT_TRUE(first);
+  EXPECT_EQ(first->config().layers.size(), 4u);
+  command.destination = (temporary / "again").string();
+  command.jobs = 3;
+  (void)said(run_synth(disk, command));
+  EXPECT_EQ(PackedModel::open(disk, command.destination)->manifest(), first->manifest());
+  command.destination = (temporary / "another").string();
+  command.seed = 1;
+  (void)said(run_synth(disk, command));
+  EXPECT_NE(PackedModel::open(disk, command.destination)->manifest().fingerprint,
+            first->manifest().fingerprint);
+}
+
+TEST_F(SynthCommandLine, WritesSourcesThatOpenAndPack) {
+  struct Format {
+    const char *name, *shape;
+  };
+  for (const Format& format : {Format{"mlx", "qwen35moe-tiny-mlx4"},
+                               {"bf16", "qwen35moe-tiny-mlx4"},
+                               {"fp8", "deepseekv3-tiny-mlx4"}}) {
+    const std::string made = (temporary / (std::string("made_") + format.name)).string();
+    const std::string packed = made + "_packed";
+    EXPECT_THAT(said(run_synth(disk, {.shape = (golden(format.shape) / "config.json").string(),
+                                      .destination = made,
+                                      .layers = 4,
+                                      .experts = 4,
+                                      .source = format.name})),
+                StartsWith(made + ": "));
+    (void)said(run_pack(disk, {.source = made, .destination = packed, .bits = {}}));
+    EXPECT_THAT(said(run_verify(disk, {.path = packed})), HasSubstr(": sound: "));
+  }
+}
+
+TEST_F(SynthCommandLine, OfMlxFilesPackedIsThePackedModelMadeAtOnce) {
+  const std::string made = (temporary / "made").string(), packed = (temporary / "of_files").string();
+  (void)said(
+      run_synth(disk, {.shape = shape, .destination = made, .layers = 4, .experts = 4, .source = "mlx"}));
+  (void)said(run_pack(disk, {.source = made, .destination = packed, .bits = {}}));
+  (void)said(
+      run_synth(disk, {.shape = shape, .destination = destination, .layers = 4, .experts = 4, .source = {}}));
+  EXPECT_EQ(PackedModel::open(disk, packed)->manifest(), PackedModel::open(disk, destination)->manifest());
+}
+
+TEST_F(SynthCommandLine, RefusesShapesAndFormatsThatThereAreNot) {
+  EXPECT_THAT(
+      refused(
+          run_synth(
+              disk,
+              {.shape = shape, .destination = destination, .layers = {}, .experts = {}, .source = "gguf"}))
+          .message(),
+      HasSubstr("--source must be mlx, bf16 or fp8, found 'gguf'"));
+  EXPECT_FALSE(run_synth(
+      disk, {.shape = "gpt-5", .destination = destination, .layers = {}, .experts = {}, .source = {}}));
+  EXPECT_FALSE(std::filesystem::exists(destination));
+}
+
+TEST_F(InspectCommandLine, ShowsAPackedModelWithTheNumbersOfItsSource) {
+  (void)said(run_pack(disk, {.source = source, .destination = destination, .bits = {}}));
+  const Json of_source = Json::parse(said(inspect(disk, {.path = source, .json = true})));
+  const Json of_packed = Json::parse(said(inspect(disk, {.path = destination, .json = true})));
+  for (const char* key : {"all_experts", "smallest_expert", "largest_expert", "experts_per_token"})
+    EXPECT_EQ(of_packed["bytes"][key], of_source["bytes"][key]) << key;
+  for (const char* key : {"family", "dim", "layers", "experts", "vocabulary", "expert_encodings"})
+    EXPECT_EQ(of_packed[key], of_source[key]) << key;
+  EXPECT_EQ(of_packed["format"], "packed model, tile16 (from MLX safetensors)");
+}
+
+TEST_F(InspectCommandLine, HasTheSameNumbersOfAPackedModelAsPageAndAsJson) {
+  (void)said(run_pack(disk, {.source = source, .destination = destination, .bits = {}}));
+  const std::string page = said(inspect(disk, {.path = destination}));
+  const Json json = Json::parse(said(inspect(disk, {.path = destination, .json = true})));
+  const auto bytes = [&](const char* key) {
+    return with_thousands(json["bytes"][key].get<std::uint64_t>()) + " B";
+  };
+  EXPECT_THAT(page, HasSubstr("bytes     resident          " + bytes("resident")));
+  EXPECT_THAT(page, HasSubstr("one expert        " + bytes("largest_expert")));
+  EXPECT_THAT(page, HasSubstr("experts a token   " + bytes("experts_per_token")));
+  EXPECT_THAT(page, HasSubstr("all experts       " + bytes("all_experts")));
+  EXPECT_THAT(page, HasSubstr("format    " + json["format"].get<std::string>()));
+}
+
+TEST_F(InspectCommandLine, LeavesTheCheckOfAPackedModelToVerify) {
+  (void)said(run_pack(disk, {.source = source, .destination = destination, .bits = {}}));
+  EXPECT_THAT(refused(inspect(disk, {.path = destination, .json = false, .check = true})).message(),
+              HasSubstr("'moeflux verify' reads a packed model"));
+}
+
+}  // namespace
+}  // namespace moeflux::cli

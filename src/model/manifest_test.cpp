@@ -1,0 +1,312 @@
+#include "model/manifest.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "model/testing/tiny_packed_model.h"
+
+namespace moeflux {
+namespace {
+
+using testing::HasSubstr;
+
+Json manifest_json(const ModelConfig& config = tiny_qwen_config()) {
+  return Json::parse(write_manifest(tiny_manifest(config)));
+}
+
+Error error_of(std::string_view text) {
+  auto manifest = parse_manifest(text, "manifest.json");
+  return manifest ? Error{ErrorCode::cancelled, "no error"} : manifest.error();
+}
+
+std::string message_of(const Json& json) { return error_of(json.dump()).message(); }
+
+TEST(Manifest, ComesBackAsItWasWritten) {
+  for (const ModelConfig& config : {tiny_qwen_config(), tiny_deepseek_config()}) {
+    const Manifest manifest = tiny_manifest(config);
+    const auto again = parse_manifest(write_manifest(manifest), "manifest.json");
+    ASSERT_TRUE(again) << again.error().message();
+    EXPECT_EQ(*again, manifest);
+  }
+}
+
+TEST(Manifest, KeepsEveryEncodingThatAPackedModelStores) {
+  for (const Encoding& encoding :
+       {Encoding(PlainFormat{Dtype::bf16}), Encoding(PlainFormat{Dtype::f32}),
+        Encoding(AffineFormat{3, 32, Dtype::f32}), Encoding(Fp8BlockFormat{Dtype::f32})}) {
+    Manifest manifest = tiny_manifest(tiny_qwen_config());
+    PackedTensor& last = manifest.tensors.back();
+    last.format.encoding = encoding;
+    last.bytes = packed_bytes(last.format, last.layout);
+    manifest.resident_bytes = last.offset + last.bytes;
+    const auto again = parse_manifest(write_manifest(manifest), "manifest.json");
+    ASSERT_TRUE(again) << again.error().message();
+    EXPECT_EQ(*again, manifest) << describe(encoding);
+  }
+}
+
+TEST(Manifest, OfSplitProjectionsHasTheirTensors) {
+  Manifest manifest = tiny_manifest(tiny_deepseek_config());
+  std::vector<PackedTensor> tensors;
+  std::uint64_t end = 0;
+  for (const TensorShape& shape : resident_tensors(manifest.config, true)) {
+    const Encoding encoding = PlainFormat{shape.is_vector ? Dtype::f32 : Dtype::bf16};
+    const TensorLayout layout = shape.is_vector ? TensorLayout::rows : TensorLayout::tile16;
+    const MatrixFormat format{shape.rows, shape.cols, encoding};
+    tensors.push_back({shape.name, format, layout, (end + 255) / 256 * 256, packed_bytes(format, layout), 0});
+    end = tensors.back().offset + tensors.back().bytes;
+  }
+  manifest.tensors = tensors;
+  manifest.resident_bytes = end;
+  EXPECT_EQ(error_of(write_manifest(manifest)).message(), "no error");
+}
+
+TEST(Manifest, OfAnotherVersionSaysToPackAgain) {
+  Json json = manifest_json();
+  json["format_version"] = 1;
+  const Error error = error_of(json.dump());
+  EXPECT_EQ(error.code(), ErrorCode::unsupported);
+  EXPECT_THAT(error.message(),
+              HasSubstr("format version 1; this moeflux reads version 0: pack the source again"));
+}
+
+TEST(Manifest, OfAnotherLayoutNamesIt) {
+  Json json = manifest_json();
+  json["layout"] = "tile32";
+  const Error error = error_of(json.dump());
+  EXPECT_EQ(error.code(), ErrorCode::unsupported);
+  EXPECT_THAT(error.message(), HasSubstr("layout 'tile32' is not known; 'tile16' is"));
+}
+
+struct Damage {
+  const char* what;
+  std::function<void(Json&)> apply;
+  const char* message;
+};
+
+void expect_refused(const Json& sound, const std::vector<Damage>& damages) {
+  for (const Damage& damage : damages) {
+    Json json = sound;
+    damage.apply(json);
+    const Error error = error_of(json.dump());
+    EXPECT_THAT(error.message(), HasSubstr(damage.message)) << damage.what;
+    EXPECT_THAT(error.message(), HasSubstr("manifest.json")) << damage.what;
+  }
+}
+
+TEST(Manifest, WithoutAKeyIsRefusedByItsName) {
+  const Json sound = manifest_json();
+  for (const auto& [key, value] : sound.items()) {
+    Json json = sound;
+    json.erase(key);
+    EXPECT_THAT(message_of(json), HasSubstr("'" + key + "' is missing"));
+  }
+  for (const auto& [key, value] : sound["tensors"][0].items()) {
+    Json json = sound;
+    json["tensors"][0].erase(key);
+    EXPECT_THAT(message_of(json), HasSubstr("resident tensor 0: '" + key + "' is missing"));
+  }
+  for (const auto& [key, value] : sound["experts"][1].items()) {
+    Json json = sound;
+    json["experts"][1].erase(key);
+    EXPECT_THAT(message_of(json), HasSubstr("expert file 1: '" + key + "' is missing"));
+  }
+  for (const auto& [key, value] : sound["expert_formats"][0].items()) {
+    Json json = sound;
+    json["expert_formats"][0].erase(key);
+    EXPECT_THAT(message_of(json), HasSubstr("expert format 0: '" + key + "' is missing"));
+  }
+}
+
+TEST(Manifest, WithAnotherHeaderIsRefused) {
+  expect_refused(
+      manifest_json(),
+      {{"another format", [](Json& m) { m["format"] = "gguf"; },
+        "'format' must be 'moeflux packed model', found \"gguf\""},
+       {"a version that is text", [](Json& m) { m["format_version"] = "0"; }, "must be a whole number"},
+       {"a short fingerprint", [](Json& m) { m["fingerprint"] = "abc"; }, "must be 32 hexadecimal digits"},
+       {"capitals", [](Json& m) { m["fingerprint"] = std::string(32, 'A'); }, "32 hexadecimal digits"},
+       {"a config that cannot run", [](Json& m) { m["config"]["dim"] = 0; }, "config: 'dim' must be "},
+       {"a config that is none", [](Json& m) { m["config"] = 1; }, "config: expected an object, found 1"},
+       {"a text file elsewhere", [](Json& m) { m["text_files"] = {"../secret"}; }, "plain names inside"},
+       {"a text file below", [](Json& m) { m["text_files"] = {"a/b.json"}; }, "plain names inside"},
+       {"an absolute text file", [](Json& m) { m["text_files"] = {"/etc/passwd"}; }, "plain names inside"},
+       {"too many text files", [](Json& m) { m["text_files"] = std::vector<std::string>(65, "a"); },
+        "at most 64 strings"}});
+}
+
+TEST(Manifest, WithTensorsOfAnotherModelIsRefused) {
+  expect_refused(
+      manifest_json(),
+      {{"one missing", [](Json& m) { m["tensors"].erase(0); },
+        "tensor 'layers.0.input_layernorm' is missing"},
+       {"one twice", [](Json& m) { m["tensors"][0]["name"] = "norm"; }, "tensor 'norm' is listed twice"},
+       {"another name", [](Json& m) { m["tensors"][0]["name"] = "x"; },
+        "'layers.0.input_layernorm' is missing"},
+       {"one more",
+        [](Json& m) {
+          Json extra = m["tensors"][0];
+          const auto end = (m["resident_bytes"].get<std::uint64_t>() + 255) / 256 * 256;
+          extra["name"] = "visual";
+          extra["offset"] = end;
+          m["resident_bytes"] = end + extra["bytes"].get<std::uint64_t>();
+          m["tensors"].push_back(extra);
+        },
+        "tensor 'visual' is not one of this model"},
+       {"another shape",
+        [](Json& m) {
+          m["tensors"][0]["cols"] = 32;
+          m["tensors"][0]["bytes"] = 128;
+        },
+        "tensor 'layers.0.input_layernorm': expected 1 x 64 in rows, found 1 x 32 in rows"},
+       {"a matrix in rows",
+        [](Json& m) {
+          Json& last = m["tensors"].back();
+          last["layout"] = "rows";
+          last["encoding"] = {{"kind", "plain"}, {"dtype", "F32"}};
+          last["bytes"] = 96 * 64 * 4;
+          m["resident_bytes"] = last["offset"].get<std::uint64_t>() + 96 * 64 * 4;
+        },
+        "tensor 'embed_tokens': expected 96 x 64 in tile16, found 96 x 64 in rows"},
+       {"embeddings that are not last",
+        [](Json& m) {  // lm_head and embed_tokens have one format: only their names change places
+          const std::size_t count = m["tensors"].size();
+          std::swap(m["tensors"][count - 2]["name"], m["tensors"][count - 1]["name"]);
+        },
+        "the last tensor is 'lm_head', expected 'embed_tokens'"},
+       {"a tensor that is none", [](Json& m) { m["tensors"][3] = 1; },
+        "resident tensor 3: expected an object"}});
+}
+
+TEST(Manifest, WithTensorsInImpossiblePlacesIsRefused) {
+  expect_refused(
+      manifest_json(),
+      {{"misaligned", [](Json& m) { m["tensors"][1]["offset"] = 257; }, "is not aligned to 256"},
+       {"overlapping", [](Json& m) { m["tensors"][2]["offset"] = 256; }, "overlaps the one before it"},
+       {"beyond the end", [](Json& m) { m["tensors"].back()["offset"] = 1u << 30; }, "ends beyond the"},
+       {"a file that is one byte short",
+        [](Json& m) { m["resident_bytes"] = m["resident_bytes"].get<std::uint64_t>() - 1; },
+        "tensor 'embed_tokens' at offset"},
+       {"an offset that would wrap", [](Json& m) { m["tensors"].back()["offset"] = ~std::uint64_t{0} - 255; },
+        "ends beyond the"},
+       {"an offset beyond 64 bits", [](Json& m) { m["tensors"][0]["offset"] = 1e30; }, "a whole number"},
+       {"a negative offset", [](Json& m) { m["tensors"][0]["offset"] = -256; }, "must be a whole number"},
+       {"other bytes", [](Json& m) { m["tensors"][0]["bytes"] = 255; },
+        "'bytes' must be 256 for this shape and encoding, found 255"},
+       {"a checksum of other digits", [](Json& m) { m["tensors"][0]["xxh3"] = "zz"; },
+        "16 hexadecimal digits"},
+       {"rows that are too many", [](Json& m) { m["tensors"][0]["rows"] = kMaxDim + 1; }, "'rows' must be "},
+       {"no rows", [](Json& m) { m["tensors"][0]["rows"] = 0; }, "'rows' must be "},
+       {"another layout", [](Json& m) { m["tensors"][0]["layout"] = "cols"; }, "must be rows or tile16"}});
+}
+
+TEST(Manifest, WithEncodingsThatAPackedModelDoesNotHaveIsRefused) {
+  const auto embedding = [](Json encoding) {
+    return [encoding](Json& m) { m["tensors"].back()["encoding"] = encoding; };
+  };
+  expect_refused(
+      manifest_json(),
+      {{"unknown", embedding({{"kind", "nf4"}}), "unknown encoding 'nf4'"},
+       {"plain f16", embedding({{"kind", "plain"}, {"dtype", "F16"}}), "f16 is not an encoding of a packed"},
+       {"integers", embedding({{"kind", "plain"}, {"dtype", "U32"}}), "'dtype' must be BF16 or F32"},
+       {"f16 scales", embedding({{"kind", "affine"}, {"bits", 4}, {"group", 64}, {"scales", "F16"}}),
+        "(F16 scales) is not an encoding of a packed model"},
+       {"7 bits", embedding({{"kind", "affine"}, {"bits", 7}, {"group", 64}, {"scales", "BF16"}}),
+        "'bits' must be 2, 3, 4, 5, 6 or 8"},
+       {"a group of 48", embedding({{"kind", "affine"}, {"bits", 4}, {"group", 48}, {"scales", "BF16"}}),
+        "'group' must be 32, 64 or 128, and a divisor of 64 columns"},
+       {"a group that is too wide",
+        embedding({{"kind", "affine"}, {"bits", 4}, {"group", 128}, {"scales", "BF16"}}),
+        "and a divisor of 64 columns"},
+       {"fp8 with bf16 scales", embedding({{"kind", "fp8_block"}, {"scales", "BF16"}}),
+        "is not an encoding of a packed model"},
+       {"quantized rows",
+        [](Json& m) {
+          m["tensors"][0]["encoding"] = {{"kind", "plain"}, {"dtype", "BF16"}};
+        },
+        "'encoding' must be plain F32 in rows"}});
+}
+
+TEST(Manifest, WithRecordsInImpossiblePlacesIsRefused) {
+  const auto record = [](std::size_t field, Json value) {
+    return [field, value](Json& m) { m["experts"][0]["records"][1][field] = value; };
+  };
+  expect_refused(
+      manifest_json(),
+      {{"one too few", [](Json& m) { m["experts"][0]["records"].erase(0); },
+        "expert file 0: layer 0 has 4 experts, found 3 records"},
+       {"overlapping", record(1, 0), "expert file 0: two records overlap at offset 0"},
+       {"misaligned", record(1, 512), "layer 0, expert 1: 12288 bytes at offset 512 are not aligned to 4096"},
+       {"beyond the end", record(1, 4096 * 1000), "end beyond the"},
+       {"an offset that would wrap", record(1, ~std::uint64_t{0} - 4095), "end beyond the"},
+       {"another length", record(2, 8192), "a record of this format has 12288 bytes, found 8192"},
+       {"a format that is not there", record(0, 2), "layer 0, expert 1: format 2 of 2"},
+       {"a format beyond 32 bits", record(0, std::uint64_t{1} << 32), "format 4294967296 of 2"},
+       {"a checksum that is none", record(3, "xyz"), "the checksum is not 16 hexadecimal digits"},
+       {"an object", [](Json& m) { m["experts"][0]["records"][1] = Json::object(); },
+        "expected [format, offset, bytes, checksum]"},
+       {"five fields", [](Json& m) { m["experts"][0]["records"][1].push_back(1); },
+        "expected [format, offset"}});
+}
+
+TEST(Manifest, WithExpertFilesOfAnotherModelIsRefused) {
+  expect_refused(
+      manifest_json(),
+      {{"a file above", [](Json& m) { m["experts"][0]["file"] = "../x"; },
+        "a name inside the model's directory"},
+       {"an absolute file", [](Json& m) { m["experts"][0]["file"] = "/x"; }, "a name inside the model's"},
+       {"no name", [](Json& m) { m["experts"][0]["file"] = ""; }, "a name inside the model's directory"},
+       {"a NUL byte", [](Json& m) { m["experts"][0]["file"] = std::string("a\0b", 3); }, "manifest.json"},
+       {"a layer twice", [](Json& m) { m["experts"][1]["layer"] = 0; },
+        "layer 0 is listed twice or out of order"},
+       {"a layer too many", [](Json& m) { m["experts"][1]["layer"] = 2; }, "'layer' must be "},
+       {"a layer missing", [](Json& m) { m["experts"].erase(1); },
+        "2 layers have routed experts, but 1 are listed"},
+       {"experts of another shape",
+        [](Json& m) {
+          for (const char* part : {"gate", "up"}) m["expert_formats"][0][part]["rows"] = 60;
+        },
+        "the expert's format is not 64 x 64"},
+       {"gate and up of different heights", [](Json& m) { m["expert_formats"][0]["up"]["rows"] = 48; },
+        "'up' must be as many rows as gate"},
+       {"too many formats", [](Json& m) { m["expert_formats"] = std::vector<int>(4097, 1); },
+        "at most 4096 formats"}});
+  Json dense = manifest_json(tiny_deepseek_config());
+  dense["experts"][0]["layer"] = 0;
+  EXPECT_THAT(message_of(dense), HasSubstr("layer 0 has no routed experts"));
+}
+
+TEST(Manifest, ThatIsNoJsonIsRefused) {
+  for (const std::string& text :
+       {std::string(), std::string("{"), std::string("[]"), std::string("\xff\xfe")})
+    EXPECT_EQ(error_of(text).code(), ErrorCode::corrupt_data) << text;
+  Json truncated = manifest_json();
+  const std::string whole = truncated.dump();
+  EXPECT_EQ(error_of(std::string_view(whole).substr(0, whole.size() / 2)).code(), ErrorCode::corrupt_data);
+}
+
+TEST(Manifest, BeyondTheLimitsIsRefusedBeforeItIsBelieved) {
+  const std::string deep = "{\"format\":" + std::string(17, '[') + std::string(17, ']') + "}";
+  EXPECT_EQ(error_of(deep).code(), ErrorCode::unsupported);
+  EXPECT_EQ(error_of(std::string(kManifestLimits.bytes + 1, ' ')).code(), ErrorCode::unsupported);
+}
+
+TEST(HexDigits, ComeBackAsTheyWere) {
+  EXPECT_EQ(hex_of(std::uint64_t{0x0123456789abcdef}), "0123456789abcdef");
+  EXPECT_EQ(checksum_from_hex("0123456789abcdef"), 0x0123456789abcdefu);
+  EXPECT_EQ(hex_of(std::uint64_t{0}), "0000000000000000");
+  EXPECT_EQ(digest_from_hex(hex_of(digest_of("weights"))), digest_of("weights"));
+  for (const char* wrong :
+       {"", "0123456789abcde", "0123456789abcdef0", "0123456789abcdeg", "0123456789ABCDEF"}) {
+    EXPECT_FALSE(checksum_from_hex(wrong)) << wrong;
+    EXPECT_FALSE(digest_from_hex(wrong)) << wrong;
+  }
+  EXPECT_FALSE(digest_from_hex("0123456789abcdef0123456789abcdeg"));
+}
+
+}  // namespace
+}  // namespace moeflux
