@@ -16,7 +16,7 @@ endif()
 # `make test` runs under the sanitizers only what reads bytes that others wrote; `make test-full` runs all.
 set(MOEFLUX_TEST_SCOPE "all" CACHE STRING "Which test programs there are: all, or untrusted")
 set_property(CACHE MOEFLUX_TEST_SCOPE PROPERTY STRINGS all untrusted)
-set(MOEFLUX_UNTRUSTED_TESTS io_tests model_tests pack_tests quant_tests source_tests)
+set(MOEFLUX_UNTRUSTED_TESTS io_tests quant_tests model_tests source_tests)
 
 # Our own code only: warnings are errors, and a*b+c is never contracted behind our back (docs: the law of
 # arithmetic), so that every compiler and ISA gives the same bits.
