@@ -46,8 +46,8 @@ demo: build
 
 # The closing lines of ctest once more, so that they end the output.
 test: bootstrap test-dev test-asan
-	$(call say,fuzzing: 10 s a target)
-	@tools/fuzz.sh 10
+	$(call say,fuzzing: 5 s a target)
+	@tools/fuzz.sh 5
 	@echo "== all passed; with sanitizers: $$(grep 'tests passed' build/asan-untrusted.log); all tests:"
 	@sed -n '/tests passed/,$$p' build/dev.log
 
@@ -84,7 +84,7 @@ test-dev:
 test-asan:
 	$(call say,asan: tests of code that reads untrusted bytes)
 	$(call configure,asan-untrusted)
-	$(call build,asan-untrusted)
+	$(call build,asan-untrusted) --target untrusted_tests
 	$(call run_tests,asan-untrusted)
 
 test-release:

@@ -32,7 +32,7 @@ names=("$@")
 
 echo "fuzz: building"
 cmake --preset fuzz >/dev/null
-cmake --build --preset fuzz --parallel "${JOBS:-$(nproc)}"
+cmake --build --preset fuzz --parallel "${JOBS:-$(nproc)}" --target fuzzers
 
 if ((${#names[@]} == 0)); then
   for program in build/fuzz/bin/*_fuzz; do
