@@ -9,11 +9,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <limits>
 #include <string_view>
 #include <system_error>
 #include <utility>
 
+#include "base/aligned_buffer.h"
 #include "base/arithmetic.h"
 #include "base/sizes.h"
 #include "io/system_error.h"
@@ -25,6 +27,9 @@ namespace {
 static_assert(sizeof(off_t) == 8, "files are larger than 2 GiB");
 
 constexpr std::uint64_t kWritebackBytes = 16 * kMiB;
+constexpr std::size_t kDirectAlignment = 4096;   // of offset, length and memory of a direct write
+constexpr std::size_t kLeastDirectBytes = kMiB;  // below, the page cache gathers small appends better
+constexpr std::size_t kDirectBytes = 4 * kMiB;   // of one direct write
 constexpr std::uint64_t kLargestOffset = std::numeric_limits<std::int64_t>::max();
 
 // Repeats a system call for as long as a signal interrupts it.
@@ -89,12 +94,13 @@ class PosixWriteFile final : public WriteFile {
   PosixWriteFile(std::filesystem::path path, UniqueFd fd) : WriteFile(std::move(path)), fd_(std::move(fd)) {}
 
   Status append(std::span<const std::byte> bytes) override {
+    if (bytes.size() >= kLeastDirectBytes && written_bytes_ % kDirectAlignment == 0) {
+      MF_TRY(const std::size_t written, append_direct(bytes));
+      bytes = bytes.subspan(written);
+    }
     while (!bytes.empty()) {
-      const ssize_t count = uninterrupted([&] { return ::write(fd_.get(), bytes.data(), bytes.size()); });
-      if (count == -1) return failed_at(errno, "write", path(), written_bytes_);
-      if (count == 0) return failed_at(EIO, "write", path(), written_bytes_);  // else this would never end
-      written_bytes_ += static_cast<std::uint64_t>(count);
-      bytes = bytes.subspan(static_cast<std::size_t>(count));
+      MF_TRY(const std::size_t count, write_some(bytes));
+      bytes = bytes.subspan(count);
     }
     start_writeback();
     return {};
@@ -106,6 +112,58 @@ class PosixWriteFile final : public WriteFile {
   }
 
  private:
+  Result<std::size_t> write_some(std::span<const std::byte> bytes) {
+    const ssize_t count = uninterrupted([&] { return ::write(fd_.get(), bytes.data(), bytes.size()); });
+    if (count == -1) return failed_at(errno, "write", path(), written_bytes_);
+    if (count == 0) return failed_at(EIO, "write", path(), written_bytes_);  // else this would never end
+    written_bytes_ += static_cast<std::uint64_t>(count);
+    return static_cast<std::size_t>(count);
+  }
+
+  // Writes whole pages of `bytes` past the page cache, and says how many bytes; the rest, which may be all, is the
+  // page cache's. Making and filling cache pages costs more than the disk does: packing 3.4 GB took 6.6 s of system
+  // time through the cache and 1.8 s past it (0.67 and 1.04 GB/s). Where direct writes are refused, once, they are
+  // not tried again.
+  Result<std::size_t> append_direct(std::span<const std::byte> bytes) {
+    std::size_t done = 0;
+    if (!prepare_direct()) return done;
+    while (bytes.size() - done >= kDirectAlignment) {
+      const std::size_t size =
+          std::min(kDirectBytes, (bytes.size() - done) / kDirectAlignment * kDirectAlignment);
+      std::memcpy(bounce_.data(), bytes.data() + done, size);
+      const ssize_t count = uninterrupted([&] { return ::write(fd_.get(), bounce_.data(), size); });
+      if (count == -1 && errno == EINVAL) is_direct_refused_ = true;
+      const int error_number = errno;
+      if (count > 0) {
+        done += static_cast<std::size_t>(count);
+        written_bytes_ += static_cast<std::uint64_t>(count);
+      }
+      if (count == static_cast<ssize_t>(size)) continue;
+      if (!set_direct(false)) return failed_at(errno, "write", path(), written_bytes_);
+      if (count == -1 && error_number != EINVAL)
+        return failed_at(error_number, "write", path(), written_bytes_);
+      return done;  // an ordinary write of the rest says what is wrong, or does it
+    }
+    started_bytes_ = written_bytes_;  // on its way already
+    if (!set_direct(false)) return failed_at(errno, "write", path(), written_bytes_);
+    return done;
+  }
+
+  bool prepare_direct() {
+    if (is_direct_refused_) return false;
+    if (bounce_.size() == 0) {
+      Result<AlignedBuffer> buffer = AlignedBuffer::create(kDirectBytes, kDirectAlignment);
+      if (buffer) bounce_ = *std::move(buffer);
+    }
+    is_direct_refused_ = bounce_.size() == 0 || !set_direct(true);
+    return !is_direct_refused_;
+  }
+
+  bool set_direct(bool direct) {
+    const int flags = ::fcntl(fd_.get(), F_GETFL);
+    return flags != -1 && ::fcntl(fd_.get(), F_SETFL, direct ? flags | O_DIRECT : flags & ~O_DIRECT) == 0;
+  }
+
   // Left alone, Linux keeps gigabytes in memory and begins to write them when sync() asks: the disk idles while
   // the file is made, and its maker while the disk writes. A hint, so its failure means nothing.
   void start_writeback() {
@@ -118,6 +176,8 @@ class PosixWriteFile final : public WriteFile {
   UniqueFd fd_;
   std::uint64_t written_bytes_ = 0;
   std::uint64_t started_bytes_ = 0;  // of these, handed to the disk
+  AlignedBuffer bounce_;             // of direct writes; empty until the first
+  bool is_direct_refused_ = false;
 };
 
 }  // namespace

@@ -6,10 +6,13 @@
 
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "base/sizes.h"
 #include "io/temporary_directory.h"
 
 namespace moeflux {
@@ -113,6 +116,26 @@ TEST_F(PosixOpenRead, TheLargestOffsetsAreBehindTheEndLikeAnyOther) {
 
 struct PosixCreate : Posix {};
 
+// Large appends at aligned offsets go past the page cache, the others through it.
+TEST_F(PosixCreate, AppendsOfAnySizeMakeOneFile) {
+  std::vector<std::byte> all(21 * kMiB + 1234);
+  std::uint32_t state = 1;
+  for (std::byte& byte : all) byte = static_cast<std::byte>((state = state * 1664525 + 1013904223) >> 24);
+  const auto file = files.create(temporary / "a.bin");
+  ASSERT_TRUE(file) << file.error().message();
+  std::span<const std::byte> rest = all;
+  for (const std::size_t size : {std::size_t{4096}, 2 * kMiB, 5 * kMiB + 4096, kMiB + 1, std::size_t{4095},
+                                 6 * kMiB, std::size_t{0}, std::size_t{3}, kMiB - 1}) {
+    ASSERT_TRUE((*file)->append(rest.first(size)));
+    rest = rest.subspan(size);
+  }
+  ASSERT_TRUE((*file)->append(rest));
+  ASSERT_TRUE((*file)->sync());
+  const std::string found = *files.read_text(temporary / "a.bin", 64 * kMiB);
+  ASSERT_EQ(found.size(), all.size());
+  EXPECT_EQ(std::memcmp(found.data(), all.data(), all.size()), 0);
+}
+
 TEST_F(PosixCreate, AppendsInOrder) {
   const auto file = files.create(temporary / "a.txt");
   ASSERT_TRUE(file) << file.error().message();
@@ -149,10 +172,12 @@ TEST_F(PosixCreate, APipeWithoutAReaderIsAnErrorAndNotAWait) {
 TEST_F(PosixCreate, AFullDiskIsNoSpaceAndSaysWhere) {
   const auto file = files.create("/dev/full");
   if (!file) GTEST_SKIP() << "no /dev/full here: " << file.error().message();
-  const Status written = (*file)->append(bytes_of("x"));
-  ASSERT_FALSE(written);
-  EXPECT_EQ(written.error().code(), ErrorCode::no_space);
-  EXPECT_EQ(written.error().message(), "cannot write '/dev/full' at offset 0: No space left on device");
+  for (const std::size_t size : {std::size_t{1}, 2 * kMiB}) {
+    const Status written = (*file)->append(std::vector<std::byte>(size));
+    ASSERT_FALSE(written);
+    EXPECT_EQ(written.error().code(), ErrorCode::no_space);
+    EXPECT_EQ(written.error().message(), "cannot write '/dev/full' at offset 0: No space left on device");
+  }
 }
 
 struct PosixInfo : Posix {};

@@ -22,10 +22,15 @@ class BufferedFile {
 
   std::uint64_t position() const { return position_; }
 
+  // Every write but the last is kWriteBytes long, so that offsets stay aligned for direct writes.
   Status append(std::span<const std::byte> bytes) {
     position_ += bytes.size();
-    if (buffer_.size() + bytes.size() > kWriteBytes) MF_TRY_STATUS(flush());
-    if (bytes.size() >= kWriteBytes) return write(bytes);
+    while (buffer_.size() + bytes.size() >= kWriteBytes) {
+      const auto head = bytes.first(kWriteBytes - buffer_.size());
+      buffer_.insert(buffer_.end(), head.begin(), head.end());
+      MF_TRY_STATUS(flush());
+      bytes = bytes.subspan(head.size());
+    }
     buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
     return {};
   }
