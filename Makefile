@@ -51,7 +51,7 @@ test: bootstrap test-dev test-asan
 	@echo "== all passed; with sanitizers: $$(grep 'tests passed' build/asan-untrusted.log); all tests:"
 	@sed -n '/tests passed/,$$p' build/dev.log
 
-test-full: test check-format test-release test-asan-full test-tsan test-clang check-tidy
+test-full: check-format test test-release test-asan-full test-tsan test-clang check-tidy
 	$(call say,headers alone)
 	@tools/check_headers.sh
 	$(call say,fuzzing: $(FUZZ_SECONDS) s)

@@ -27,7 +27,9 @@ Digest canonical(XXH128_hash_t hash) {
 
 }  // namespace
 
-void detail::FreeHashState::operator()(void* state) const { XXH3_freeState(static_cast<XXH3_state_t*>(state)); }
+void detail::FreeHashState::operator()(void* state) const {
+  XXH3_freeState(static_cast<XXH3_state_t*>(state));
+}
 
 ChecksumStream::ChecksumStream() : state_(new_state()) { XXH3_64bits_reset(raw(state_)); }
 void ChecksumStream::add(std::span<const std::byte> bytes) {
@@ -41,7 +43,9 @@ void DigestStream::add(std::span<const std::byte> bytes) {
 }
 Digest DigestStream::value() const { return canonical(XXH3_128bits_digest(raw(state_))); }
 
-std::uint64_t checksum_of(std::span<const std::byte> bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
+std::uint64_t checksum_of(std::span<const std::byte> bytes) {
+  return XXH3_64bits(bytes.data(), bytes.size());
+}
 Digest digest_of(std::string_view text) { return canonical(XXH3_128bits(text.data(), text.size())); }
 
 }  // namespace moeflux

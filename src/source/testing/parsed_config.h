@@ -11,8 +11,8 @@
 #include <string>
 #include <utility>
 
-#include "source/notes.h"
 #include "source/model_config.h"
+#include "source/notes.h"
 
 namespace moeflux {
 
