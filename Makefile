@@ -28,7 +28,7 @@ build = @cmake --build --preset $(1) --parallel $(JOBS)
 run_tests = @ctest --preset $(1) --parallel $(JOBS) --output-log build/$(1).log
 
 .PHONY: build demo test test-full bench format clean
-.PHONY: bootstrap test-dev test-asan test-release test-asan-full test-tsan test-clang check-format check-tidy
+.PHONY: bootstrap test-dev test-untrusted test-release test-asan test-tsan test-clang check-format check-tidy
 
 build: bootstrap
 	$(call say,build/moeflux)
@@ -45,13 +45,15 @@ demo: build
 	build/moeflux inspect build/demo
 
 # The closing lines of ctest once more, so that they end the output.
-test: bootstrap test-dev test-asan
+test: bootstrap test-dev test-untrusted
 	$(call say,fuzzing: 5 s a target)
 	@tools/fuzz.sh 5
-	@echo "== all passed; with sanitizers: $$(grep 'tests passed' build/asan-untrusted.log); all tests:"
+	@echo "== all passed; with sanitizers: $$(grep 'tests passed' build/fuzz.log); all tests:"
 	@sed -n '/tests passed/,$$p' build/dev.log
 
-test-full: check-format test test-release test-asan-full test-tsan test-clang check-tidy
+test-full: check-format test test-release test-asan test-tsan test-clang check-tidy
+	$(call say,the same bits: every way of every golden)
+	@python3 -B tests/forward/same_bits_test.py build/release/bin/moeflux --full
 	$(call say,headers alone)
 	@tools/check_headers.sh
 	$(call say,fuzzing: $(FUZZ_SECONDS) s)
@@ -81,18 +83,19 @@ test-dev:
 	$(call build,dev)
 	$(call run_tests,dev)
 
-test-asan:
-	$(call say,asan: tests of code that reads untrusted bytes)
-	$(call configure,asan-untrusted)
-	$(call build,asan-untrusted) --target untrusted_tests
-	$(call run_tests,asan-untrusted)
+# One sanitized build for the tests and the fuzz targets.
+test-untrusted:
+	$(call say,sanitized: tests of code that reads untrusted bytes)
+	$(call configure,fuzz)
+	$(call build,fuzz) --target untrusted_tests fuzzers
+	$(call run_tests,fuzz)
 
 test-release:
 	$(call say,release: with benchmarks)
 	$(call configure,release) -DMOEFLUX_BENCH=ON
 	$(call build,release)
 
-test-asan-full:
+test-asan:
 	$(call say,asan: all tests)
 	$(call configure,asan)
 	$(call build,asan)

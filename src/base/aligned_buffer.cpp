@@ -67,9 +67,12 @@ Result<HugeBuffer> HugeBuffer::create(std::size_t size) {
   }
   buffer.data_ = data;
   buffer.size_ = size;
-  const bool advised = ::madvise(data, pages * kAlignment, MADV_HUGEPAGE) == 0 && !huge_pages_are_off();
-  buffer.huge_pages_ = advised ? HugePages::advised : HugePages::refused;
+  buffer.is_advised_ = ::madvise(data, pages * kAlignment, MADV_HUGEPAGE) == 0;
   return buffer;
+}
+
+HugePages HugeBuffer::huge_pages() const {
+  return is_advised_ && !huge_pages_are_off() ? HugePages::advised : HugePages::refused;
 }
 
 HugeBuffer::~HugeBuffer() {
@@ -81,7 +84,7 @@ void HugeBuffer::swap(HugeBuffer& other) noexcept {
   std::swap(reserved_, other.reserved_);
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
-  std::swap(huge_pages_, other.huge_pages_);
+  std::swap(is_advised_, other.is_advised_);
 }
 
 std::uint64_t HugeBuffer::granted_huge_bytes() const {

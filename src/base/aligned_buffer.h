@@ -77,8 +77,8 @@ class HugeBuffer {
   std::span<const std::byte> bytes() const { return {data_, size_}; }
 
   // Whether the system took the advice. Pages are granted one by one as they are first written, as far
-  // as free memory is not fragmented.
-  HugePages huge_pages() const { return huge_pages_; }
+  // as free memory is not fragmented. Reads a file: for reports, not for loops.
+  HugePages huge_pages() const;
 
   // How much of the memory lies in huge pages at this moment, as /proc/self/smaps tells it; 0 where it
   // does not. Reads a file: for reports, not for loops.
@@ -91,7 +91,7 @@ class HugeBuffer {
   std::size_t reserved_ = 0;
   std::byte* data_ = nullptr;
   std::size_t size_ = 0;
-  HugePages huge_pages_ = HugePages::refused;
+  bool is_advised_ = false;
 };
 
 }  // namespace moeflux

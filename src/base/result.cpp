@@ -12,6 +12,8 @@ std::string_view name_of(ErrorCode code) {
     case ErrorCode::invalid_argument: return "invalid_argument";
     case ErrorCode::out_of_memory: return "out_of_memory";
     case ErrorCode::cancelled: return "cancelled";
+    case ErrorCode::token_out_of_range: return "token_out_of_range";
+    case ErrorCode::context_full: return "context_full";
   }
   return "unknown";
 }

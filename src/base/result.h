@@ -30,6 +30,8 @@ enum class ErrorCode {
   invalid_argument,  // the caller asked for something that makes no sense
   out_of_memory,     // the memory plan does not fit
   cancelled,
+  token_out_of_range,  // a token id that the vocabulary does not have
+  context_full,        // more positions than a session has room for
 };
 
 // The code as it appears in JSON and in tests: "corrupt_data".

@@ -34,6 +34,13 @@ class Workspace {
     return Workspace(std::move(memory));
   }
 
+  // One without memory: what it hands out must not be touched, and high_water() tells how much was.
+  static Workspace measuring() {
+    Workspace workspace{AlignedBuffer()};
+    workspace.is_measuring_ = true;
+    return workspace;
+  }
+
   // What take<T>(count) uses up, its padding included; nothing when that does not fit 64 bits. A plan is
   // the checked sum of these.
   template <class T>
@@ -47,18 +54,21 @@ class Workspace {
   // `count` elements that nothing else uses until the innermost open scope ends.
   template <class T>
   std::span<T> take(std::size_t count) {
-    static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_default_constructible_v<T>,
+    static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>,
                   "a workspace holds plain data: nothing is constructed or destroyed in it");
     static_assert(alignof(T) <= kAlignment);
     const auto bytes = bytes_for<T>(count);
     MF_REQUIRE(bytes && *bytes <= capacity() - used_, "the workspace was planned for what is taken from it");
-    std::byte* const begin = memory_.data() + used_;
+    std::byte* const begin = base() + used_;
     used_ += *bytes;
     high_water_ = std::max(high_water_, used_);
     return {reinterpret_cast<T*>(begin), count};
   }
 
-  std::size_t capacity() const { return memory_.size() / kAlignment * kAlignment; }
+  bool is_measuring() const { return is_measuring_; }
+  std::size_t capacity() const {
+    return is_measuring_ ? kMeasurable : memory_.size() / kAlignment * kAlignment;
+  }
   std::size_t used() const { return used_; }
 
   // The most that was ever in use: capacity() above this was planned for nothing.
@@ -80,9 +90,15 @@ class Workspace {
   };
 
  private:
+  static constexpr std::size_t kMeasurable = std::size_t{1} << 62;
+
   explicit Workspace(AlignedBuffer memory) : memory_(std::move(memory)) {}
 
+  // When measuring: an address that is nobody's, so that two things taken are still apart.
+  std::byte* base() { return is_measuring_ ? reinterpret_cast<std::byte*>(kAlignment) : memory_.data(); }
+
   AlignedBuffer memory_;
+  bool is_measuring_ = false;
   std::size_t used_ = 0;
   std::size_t high_water_ = 0;
 };

@@ -52,6 +52,26 @@ TEST(Workspace, ScopeGivesBackWhatWasTakenInIt) {
   EXPECT_EQ(kept.size(), 1);
 }
 
+TEST(Workspace, MeasuringTellsWhatTheSameStepsTakeOfMemory) {
+  const auto take_some = [](Workspace& workspace) {
+    Workspace::Scope outer(workspace);
+    workspace.take<float>(100);
+    {
+      Workspace::Scope inner(workspace);
+      workspace.take<char>(1);
+    }
+    workspace.take<double>(3);
+  };
+  Workspace measured = Workspace::measuring();
+  take_some(measured);
+  Workspace real = workspace_of(measured.high_water());
+  take_some(real);
+  EXPECT_EQ(real.high_water(), measured.high_water());
+  EXPECT_EQ(real.capacity(), real.high_water());
+  measured.take<std::byte>(std::size_t{1} << 40);  // no memory is behind it
+  EXPECT_GE(measured.high_water(), std::size_t{1} << 40);
+}
+
 TEST(Workspace, RemembersTheMostThatWasInUse) {
   Workspace workspace = workspace_of(1024);
   {

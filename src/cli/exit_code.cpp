@@ -11,6 +11,8 @@ ExitCode exit_code_of(const Error& error) {
     case ErrorCode::out_of_memory: return ExitCode::no_room;
     case ErrorCode::io_failed: return ExitCode::io_error;
     case ErrorCode::invalid_argument: return ExitCode::usage;
+    case ErrorCode::token_out_of_range:
+    case ErrorCode::context_full:
     case ErrorCode::cancelled: return ExitCode::failure;
   }
   return ExitCode::failure;

@@ -10,17 +10,30 @@
 #include <string>
 #include <thread>
 
+#include "base/log.h"
 #include "base/printable.h"
+#include "cli/doctor_page.h"
+#include "cli/evaluating.h"
 #include "cli/exit_code.h"
 #include "cli/inspect.h"
 #include "cli/packing.h"
 #include "io/posix_file_system.h"
+#include "measure/doctor.h"
 #include "pack/synthetic_shapes.h"
 
 namespace moeflux::cli {
 namespace {
 
 void complain(std::string_view message) { fmt::print(stderr, "moeflux: {}\n", message); }
+
+// What the library has to say besides its results.
+class TerminalLog final : public LogSink {
+ public:
+  void write(LogLevel level, std::string_view message) override {
+    if (level >= LogLevel::warning)
+      complain(fmt::format("{}: {}", name_of(level), printable(message, std::string::npos)));
+  }
+};
 
 // One line whatever a path or a name in it holds.
 ExitCode report(const Error& error) {
@@ -37,6 +50,15 @@ ExitCode print(const std::string& text) {
 }
 
 ExitCode finish(const Result<std::string>& text) { return text ? print(*text) : report(text.error()); }
+
+// The numbers are printed whether they are good or not.
+ExitCode finish(const Result<Verdict>& verdict) {
+  if (!verdict) return report(verdict.error());
+  const ExitCode printed = print(verdict->text);
+  if (printed != ExitCode::ok || verdict->failure.empty()) return printed;
+  complain(verdict->failure);
+  return ExitCode::failure;
+}
 
 ExitCode run_help(CLI::App& app, const std::string& command) {
   // App::help() would explain the command that was given, which is `help` itself.
@@ -61,6 +83,31 @@ void add_jobs(CLI::App& command, unsigned& jobs) {
   jobs = std::max(1u, std::thread::hardware_concurrency());
   command.add_option("--jobs", jobs, "How many threads (default: one a processor)")
       ->check(CLI::Range(1u, 256u));
+}
+
+CLI::App* add_eval(CLI::App& app, EvalCommand& eval) {
+  CLI::App* command =
+      app.add_subcommand("eval", "Compare a packed model with another implementation's outputs");
+  command->add_option("MODEL", eval.model, "A packed model")->required();
+  command->add_option("GOLDEN", eval.golden, "A safetensors file with input_ids, logits and more")
+      ->required();
+  command->add_flag("--json", eval.json, "Print the same numbers as JSON, on one line");
+  command->add_option("--precision", eval.precision, "exact or fast (default: exact)");
+  command->add_option("--chunk", eval.chunk, "Positions of the prompt in a step (default: all)")
+      ->check(CLI::Range(1u, 1u << 20));
+  command->add_option("--threads", eval.threads, "How many threads (default: one a physical core)")
+      ->check(CLI::Range(1u, 1024u));
+  command->add_option("--isa", eval.isa,
+                      "Which kernels, as 'moeflux doctor' lists them (default: the fastest)");
+  command->add_option("--batch", eval.batch, "Sessions in a step: others beside the golden's (default 1)")
+      ->check(CLI::Range(1u, 256u));
+  command->add_flag("--layers", eval.layers, "Also compare layer by layer");
+  command->add_option("--max-error", eval.max_error, "Exit with 1 when a logit is farther off than this");
+  command
+      ->add_option("--top-experts", eval.top_experts,
+                   "Fewer experts a token than the model's own: another, cheaper model")
+      ->check(CLI::Range(1u, 65536u));
+  return command;
 }
 
 ExitCode run(int argc, char** argv) {
@@ -112,6 +159,14 @@ ExitCode run(int argc, char** argv) {
   synth_command->add_option("--source", synth.source, "mlx, bf16 or fp8: source files, not a packed model");
   add_jobs(*synth_command, synth.jobs);
 
+  EvalCommand eval;
+  const CLI::App* eval_command = add_eval(app, eval);
+
+  bool doctor_json = false;
+  CLI::App* doctor_command =
+      app.add_subcommand("doctor", "Say what this machine is and what moeflux makes of it");
+  doctor_command->add_flag("--json", doctor_json, "Print the same numbers as JSON");
+
   std::string help_command;
   CLI::App* help = app.add_subcommand("help", "Print help, of one command if it is named");
   help->add_option("COMMAND", help_command, "The command to explain");
@@ -132,6 +187,14 @@ ExitCode run(int argc, char** argv) {
   if (pack_command->parsed()) return finish(run_pack(files, pack));
   if (verify_command->parsed()) return finish(run_verify(files, verify));
   if (synth_command->parsed()) return finish(run_synth(files, synth));
+  if (eval_command->parsed()) {
+    TerminalLog log;
+    return finish(run_eval(files, eval, log));
+  }
+  if (doctor_command->parsed()) {
+    const Diagnosis diagnosis = diagnose(files);
+    return print(doctor_json ? render_json(diagnosis) : render_page(diagnosis));
+  }
   if (help->parsed()) return run_help(app, help_command);
   complain("expected a command\n\n" + app.help());
   return ExitCode::usage;

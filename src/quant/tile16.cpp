@@ -1,56 +1,22 @@
 #include "quant/tile16.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include "base/arithmetic.h"
 #include "base/check.h"
 #include "base/overloaded.h"
+#include "quant/tile16_layout.h"
 
 namespace moeflux::tile16 {
 namespace {
 
-constexpr std::uint64_t kLaneBytes = 4;
 constexpr std::uint64_t kFp8Group = Fp8BlockFormat::kBlock;
-
-// Codes of odd widths are planes of bits, the low ones first: 3 = 2 + 1, 5 = 4 + 1, 6 = 4 + 2. In a plane
-// of p bits a byte of a lane holds 8/p columns that are 4 apart, so byte b of unit u, bits [p*q, p*q + p),
-// is column u * 32/p + 4*q + b.
-struct Planes {
-  std::array<std::uint32_t, 2> bits;
-  std::size_t count;
-};
-constexpr Planes planes_of(std::uint32_t bits) {
-  switch (bits) {
-    case 3: return {{2, 1}, 2};
-    case 5: return {{4, 1}, 2};
-    case 6: return {{4, 2}, 2};
-    default: return {{bits, 0}, 1};
-  }
-}
-
-std::uint64_t plane_bytes(std::uint32_t plane_bits, std::uint64_t group) {
-  return kBlockRows * group * plane_bits / 8;
-}
 
 bool has_bf16_scales(const AffineFormat& format) { return format.scale_dtype == Dtype::bf16; }
 
-// BF16: one unit of (bias, scale) pairs. F32: a unit of scales, a unit of biases.
-std::uint64_t scales_bytes(const AffineFormat& format) {
-  return has_bf16_scales(format) ? kUnitBytes : 2 * kUnitBytes;
-}
-
-std::uint64_t group_bytes(const AffineFormat& format) {
-  return kBlockRows * format.group * format.bits / 8 + scales_bytes(format);
-}
-
 // Columns that one lane of a unit of plain floats holds.
 std::uint64_t plain_lane_cols(const PlainFormat& format) { return format.dtype == Dtype::bf16 ? 2 : 1; }
-
-std::uint64_t fp8_group_bytes(std::uint64_t cols) {
-  return divide_up<std::uint64_t>(cols, 4) * kUnitBytes + kUnitBytes;
-}
 
 template <class T>
 void store(std::byte* at, T value) {
@@ -116,7 +82,7 @@ void encode_affine(const MatrixView& rows, const AffineFormat& format, std::uint
   const std::uint64_t row_bytes = rows.cols * format.bits / 8;
   for (std::uint64_t group = 0; group < groups; ++group) {
     std::byte* codes = block + group * group_bytes(stored);
-    std::byte* scales = codes + kBlockRows * format.group * format.bits / 8;
+    std::byte* scales = codes + codes_bytes(stored);
     for (std::uint64_t lane = 0; lane < count; ++lane) {
       const std::uint64_t row = first_row + lane;
       std::byte* out = codes + lane * kLaneBytes;
@@ -166,29 +132,14 @@ void encode_fp8(const MatrixView& rows, const Fp8BlockFormat& format, std::uint6
 
 void decode_affine(const AffineFormat& format, const std::byte* block, std::uint64_t lane, std::uint64_t cols,
                    std::span<float> out) {
-  const Planes planes = planes_of(format.bits);
+  const std::byte* codes = block + lane * kLaneBytes;
   for (std::uint64_t first = 0; first < cols; first += format.group) {
-    const std::byte* codes = block + first / format.group * group_bytes(format);
-    const std::byte* scales = codes + kBlockRows * format.group * format.bits / 8 + lane * kLaneBytes;
-    const bool paired = has_bf16_scales(format);
-    const float scale = paired ? float_from_bf16(load<std::uint16_t>(scales + 2)) : load<float>(scales);
-    const float bias =
-        paired ? float_from_bf16(load<std::uint16_t>(scales)) : load<float>(scales + kUnitBytes);
+    const auto [scale, bias] = scale_and_bias(codes + codes_bytes(format), format);
     for (std::uint64_t k = 0; k < format.group; ++k) {
-      std::uint32_t code = 0, below = 0;
-      const std::byte* plane = codes + lane * kLaneBytes;
-      for (std::size_t p = 0; p < planes.count; ++p) {
-        const std::uint32_t bits = planes.bits[p];
-        const std::uint64_t unit_cols = 32 / bits;
-        const std::uint64_t within = k % unit_cols;
-        const auto byte = std::to_integer<std::uint32_t>(plane[k / unit_cols * kUnitBytes + within % 4]);
-        code |= (byte >> (bits * (within / 4)) & ((1u << bits) - 1)) << below;
-        below += bits;
-        plane += plane_bytes(bits, format.group);
-      }
-      const float product = static_cast<float>(code) * scale;
+      const float product = static_cast<float>(code_at(codes, format, k)) * scale;
       out[first + k] = product + bias;
     }
+    codes += group_bytes(format);
   }
 }
 
@@ -269,6 +220,17 @@ void decode_row(const TiledMatrix& matrix, std::uint64_t row, std::span<float> o
                  [&](const AffineFormat& format) { decode_affine(format, block, lane, matrix.cols, out); },
                  [&](const Fp8BlockFormat&) { decode_fp8(block, lane, matrix.cols, out); }},
       matrix.encoding);
+}
+
+// Every unit, of codes or scales, has 4 bytes of each of its rows.
+void copy_row(const TiledMatrix& from, std::uint64_t row, std::byte* to, std::uint64_t to_row) {
+  MF_REQUIRE(row < from.rows, "the row is one of the matrix");
+  const std::uint64_t bytes = block_bytes(from.encoding, from.cols);
+  const std::byte* in =
+      from.first_block + row / kBlockRows * from.block_stride + row % kBlockRows * kLaneBytes;
+  std::byte* out = to + to_row / kBlockRows * bytes + to_row % kBlockRows * kLaneBytes;
+  for (std::uint64_t unit = 0; unit < bytes; unit += kUnitBytes)
+    std::memcpy(out + unit, in + unit, kLaneBytes);
 }
 
 }  // namespace moeflux::tile16

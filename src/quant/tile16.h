@@ -51,4 +51,8 @@ struct TiledMatrix {
 // The numbers of one row, as float32: the reference decode of the layout. out: [cols].
 void decode_row(const TiledMatrix& matrix, std::uint64_t row, std::span<float> out);
 
+// Copies row `row` of `from` to row `to_row` of the blocks at `to`, which have from's encoding and columns and follow
+// each other. Writes that row's lane and nothing else, so that rows can be put together in any order.
+void copy_row(const TiledMatrix& from, std::uint64_t row, std::byte* to, std::uint64_t to_row);
+
 }  // namespace moeflux::tile16

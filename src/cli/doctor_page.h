@@ -1,0 +1,14 @@
+#pragma once
+// `moeflux doctor`: what this machine is and what moeflux makes of it, as a page or as JSON with the same
+// numbers. Pure functions: any thread.
+
+#include <string>
+
+#include "measure/doctor.h"
+
+namespace moeflux::cli {
+
+std::string render_page(const Diagnosis& diagnosis);
+std::string render_json(const Diagnosis& diagnosis);
+
+}  // namespace moeflux::cli

@@ -1,0 +1,427 @@
+#include "cli/evaluating.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "cli/exit_code.h"
+#include "cli/inspect.h"
+#include "cli/packing.h"
+#include "io/posix_file_system.h"
+#include "io/temporary_directory.h"
+#include "kernels/kernel_table.h"
+#include "model/packed_model.h"
+#include "source/safetensors.h"
+#include "source/testing/goldens.h"
+#include "source/testing/safetensors_builder.h"
+
+namespace moeflux::cli {
+namespace {
+
+using testing::AllOf;
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing::StartsWith;
+
+// tests/goldens/README.md: what exact kernels may be off transformers by.
+constexpr double kBound = 5e-4;
+// What one float32 computation of a hidden state of these models is off another by.
+constexpr double kHiddenBound = 1e-4, kWeightBound = 1e-5;
+
+struct Tensor {
+  Dtype dtype = Dtype::f32;
+  Shape shape;
+  std::string bytes;
+};
+
+// Any numbers as a tensor.
+template <class T>
+Tensor tensor(Dtype dtype, const Shape& shape, const std::vector<T>& numbers) {
+  return {dtype, shape, raw(numbers)};
+}
+
+// A model of the tree, packed once for all tests, and its golden, of which a test may change tensors.
+struct EvalCommandLine : testing::Test {
+  static constexpr const char* kModel = "deepseekv3-tiny-mlx4";
+  inline static std::unique_ptr<TemporaryDirectory> packed;
+  static void SetUpTestSuite() {
+    packed = std::make_unique<TemporaryDirectory>();
+    PosixFileSystem files;
+    const auto said = run_pack(
+        files, {.source = golden(kModel).string(), .destination = (*packed / "model").string(), .bits = {}});
+    ASSERT_TRUE(said) << said.error().message();
+  }
+  static void TearDownTestSuite() { packed.reset(); }
+
+  TemporaryDirectory temporary;
+  PosixFileSystem files;
+  CollectingLog log;
+  std::map<std::string, Tensor> tensors;
+  EvalCommand command;
+
+  void SetUp() override {
+    command.model = (*packed / "model").string();
+    command.golden = (golden(kModel) / "golden.safetensors").string();
+    command.json = true;
+    std::ifstream in(command.golden, std::ios::binary);
+    const std::string bytes{std::istreambuf_iterator<char>(in), {}};
+    const auto file = files.open_read(command.golden);
+    ASSERT_TRUE(file);
+    const auto header = read_safetensors_header(**file, FileId(0));
+    ASSERT_TRUE(header);
+    for (const TensorEntry& entry : header->tensors)
+      tensors[entry.name] = {entry.dtype, entry.shape, bytes.substr(entry.bytes.offset, entry.bytes.size)};
+  }
+
+  // The changed golden from now on.
+  void use_tensors() {
+    SafetensorsBuilder builder;
+    for (const auto& [name, tensor] : tensors) builder.add(name, tensor.dtype, tensor.shape, tensor.bytes);
+    command.golden = temporary.write("changed.safetensors", builder.file()).string();
+  }
+  void add_to(const std::string& name, std::size_t index, float difference) {
+    std::string& bytes = tensors.at(name).bytes;
+    const float changed =
+        load<float>(reinterpret_cast<const std::byte*>(bytes.data()) + 4 * index) + difference;
+    bytes.replace(4 * index, 4, raw(std::vector<float>{changed}));
+  }
+
+  Verdict verdict() {
+    auto found = run_eval(files, command, log);
+    EXPECT_TRUE(found) << found.error().message();
+    return found ? *std::move(found) : Verdict{};
+  }
+  Json json() { return Json::parse(verdict().text); }
+  Error refused() {
+    auto found = run_eval(files, command, log);
+    EXPECT_FALSE(found) << found->text;
+    return found ? Error{ErrorCode::cancelled, "no error"} : found.error();
+  }
+  Error refused_golden() {
+    use_tensors();
+    const Error error = refused();
+    EXPECT_EQ(error.code(), ErrorCode::corrupt_data) << error.message();
+    EXPECT_THAT(error.message(), StartsWith(command.golden + ": "));
+    return error;
+  }
+};
+
+using EvalOfGoldens = EvalCommandLine;
+using EvalOptionsGiven = EvalCommandLine;
+
+TEST_F(EvalOfGoldens, MeetsTheReference) {
+  command.max_error = kBound;
+  const Verdict found = verdict();
+  EXPECT_THAT(found.failure, IsEmpty());
+  EXPECT_THAT(found.text, EndsWith("}\n"));
+  EXPECT_EQ(std::count(found.text.begin(), found.text.end(), '\n'), 1) << "one object on one line";
+  const Json json = Json::parse(found.text);
+  EXPECT_LE(json["max_logit_error"].get<double>(), kBound);
+  EXPECT_LE(json["mean_logit_error"].get<double>(), json["max_logit_error"].get<double>());
+  EXPECT_EQ(json["top1_agreement"], 1.0);
+  EXPECT_EQ(json["greedy_match"], true);
+  EXPECT_EQ(json["positions"], 48);
+  EXPECT_EQ(json["logits_xxh3"].get<std::string>().size(), 32u);
+  EXPECT_FALSE(json.contains("layers"));
+  EXPECT_FALSE(json.contains("experts_per_token"));
+  EXPECT_THAT(log.entries(), IsEmpty());
+}
+
+TEST_F(EvalOfGoldens, MeetsTheReferenceLayerByLayer) {
+  const Json without = json();
+  command.layers = true;
+  const Json found = json();
+  EXPECT_EQ(found["logits_xxh3"], without["logits_xxh3"]);
+  EXPECT_EQ(found["max_logit_error"], without["max_logit_error"]);
+  ASSERT_EQ(found["layers"].size(), 4u);
+  for (int i = 0; i < 4; ++i) {
+    const Json& layer = found["layers"][static_cast<std::size_t>(i)];
+    EXPECT_EQ(layer["layer"], i);
+    EXPECT_LE(layer["max_hidden_error"].get<double>(), kHiddenBound) << layer;
+    if (i == 0) {
+      EXPECT_TRUE(layer["router_ids_equal"].is_null() && layer["max_router_weight_error"].is_null()) << layer;
+    } else {
+      EXPECT_EQ(layer["router_ids_equal"], true);
+      EXPECT_LE(layer["max_router_weight_error"].get<double>(), kWeightBound) << layer;
+    }
+  }
+}
+
+TEST_F(EvalOfGoldens, GivesTheSameBitsHoweverItIsCut) {
+  const std::string expected = json()["logits_xxh3"];
+  for (const std::uint32_t chunk : {1u, 7u, 1000u}) {
+    command.chunk = chunk;
+    EXPECT_EQ(json()["logits_xxh3"], expected) << "chunk " << chunk;
+  }
+  for (const std::uint32_t batch : {2u, 5u}) {
+    command.chunk = 7;
+    command.batch = batch;
+    EXPECT_EQ(json()["logits_xxh3"], expected) << "batch " << batch;
+  }
+  command.batch = 1;
+  command.chunk = 0;
+  for (const KernelTable* table : compiled_kernels()) {
+    if (!table->runs_here()) continue;
+    command.isa = table->name;
+    command.threads = 1;
+    EXPECT_EQ(json()["logits_xxh3"], expected) << table->name;
+  }
+}
+
+TEST_F(EvalOfGoldens, FailsAfterPrintingWhenAnErrorIsTooLarge) {
+  add_to("logits", 5 * 512 + 17, 2e-3f);
+  use_tensors();
+  EXPECT_THAT(verdict().failure, IsEmpty()) << "without --max-error numbers are only shown";
+  command.max_error = kBound;
+  const Verdict found = verdict();
+  EXPECT_THAT(found.failure,
+              AllOf(StartsWith("the largest logit error, 0.00"), EndsWith(" is above 0.0005")));
+  EXPECT_NEAR(Json::parse(found.text)["max_logit_error"].get<double>(), 2e-3, kBound);
+}
+
+TEST_F(EvalOfGoldens, FailsWhenSomethingIsNoNumber) {
+  add_to("logits", 513, std::numeric_limits<float>::quiet_NaN());
+  use_tensors();
+  const Verdict found = verdict();
+  EXPECT_THAT(found.failure, HasSubstr("not finite"));
+  EXPECT_TRUE(Json::parse(found.text)["max_logit_error"].is_null());
+  EXPECT_TRUE(Json::parse(found.text)["mean_logit_error"].is_null());
+  command.json = false;
+  EXPECT_THAT(verdict().text, HasSubstr("max logit error   not finite\n"));
+}
+
+TEST_F(EvalOfGoldens, FailsWhenAHiddenStateIsNoNumber) {
+  add_to("hidden_states", 5 * 48 * 128 - 1, std::numeric_limits<float>::infinity());
+  use_tensors();
+  EXPECT_THAT(verdict().failure, IsEmpty());
+  command.layers = true;
+  const Verdict found = verdict();
+  EXPECT_THAT(found.failure, HasSubstr("not finite"));
+  EXPECT_TRUE(Json::parse(found.text)["layers"][3]["max_hidden_error"].is_null());
+  EXPECT_TRUE(Json::parse(found.text)["layers"][2]["max_hidden_error"].is_number());
+}
+
+TEST_F(EvalOfGoldens, GoesWithoutGreedyIds) {
+  for (const char* name : {"greedy_logits", "greedy_ids"}) {
+    tensors.erase(name);
+    use_tensors();
+    const Json found = json();
+    EXPECT_LE(found["max_logit_error"].get<double>(), kBound);
+    EXPECT_EQ(found["greedy_match"], std::string_view(name) == "greedy_ids" ? Json(nullptr) : Json(true));
+  }
+}
+
+TEST_F(EvalOfGoldens, TakesIdsOf64Bits) {
+  const Json expected = json();
+  Tensor& ids = tensors["input_ids"];
+  std::vector<std::int64_t> wide;
+  for (std::size_t i = 0; i < 48; ++i)
+    wide.push_back(load<std::int32_t>(reinterpret_cast<const std::byte*>(ids.bytes.data()) + 4 * i));
+  ids = tensor(Dtype::i64, {48}, wide);
+  use_tensors();
+  EXPECT_EQ(json(), expected);
+}
+
+TEST_F(EvalOfGoldens, ComparesThePositionsThatAreListed) {
+  const std::string all = tensors["logits"].bytes;
+  tensors["logit_positions"] = tensor<std::int32_t>(Dtype::i32, {3}, {0, 7, 47});
+  tensors["logits"] = {
+      Dtype::f32, {3, 512}, all.substr(0, 2048) + all.substr(7 * 2048, 2048) + all.substr(47 * 2048)};
+  use_tensors();
+  const Json found = json();
+  EXPECT_EQ(found["positions"], 3);
+  EXPECT_LE(found["max_logit_error"].get<double>(), kBound);
+}
+
+TEST_F(EvalOfGoldens, SaysWhichTensorIsMissing) {
+  for (const char* name : {"input_ids", "logits"}) {
+    const Tensor kept = tensors.at(name);
+    tensors.erase(name);
+    EXPECT_THAT(refused_golden().message(), HasSubstr(std::string("there is no tensor '") + name + "'"));
+    tensors[name] = kept;
+  }
+  tensors.erase("greedy_ids");
+  EXPECT_THAT(refused_golden().message(), HasSubstr("there is no tensor 'greedy_ids'"));
+}
+
+TEST_F(EvalOfGoldens, SaysWhatDoesNotFit) {
+  struct Wrong {
+    std::string name;
+    Tensor tensor;
+    std::string message;
+  };
+  command.layers = true;
+  const auto floats = [](const Shape& shape) {
+    std::uint64_t count = 1;
+    for (const std::uint64_t size : shape) count *= size;
+    return tensor(Dtype::f32, shape, std::vector<float>(count));
+  };
+  const auto ids = [](const Shape& shape, const std::vector<std::int32_t>& numbers) {
+    return tensor(Dtype::i32, shape, numbers);
+  };
+  const std::vector<std::int32_t> many(48 * 4);
+  const std::vector<Wrong> all{
+      {"logits", floats({48, 511}), "tensor 'logits': expected F32 [48, 512], found F32 [48, 511]"},
+      {"logits", floats({47, 512}), "expected F32 [48, 512], found F32 [47, 512]"},
+      {"logits", ids({48, 512}, std::vector<std::int32_t>(48 * 512)),
+       "expected F32 [48, 512], found I32 [48, 512]"},
+      {"input_ids", ids({2, 2}, {1, 2, 3, 4}),
+       "tensor 'input_ids': expected one dimension, found I32 [2, 2]"},
+      {"input_ids", ids({0}, {}), "tensor 'input_ids': expected at least one token, found none"},
+      {"input_ids", floats({48}), "tensor 'input_ids': expected I32 or I64, found F32 [48]"},
+      {"input_ids", ids({2}, {1, -2}), "tensor 'input_ids': -2 is not the number of anything"},
+      {"input_ids", tensor<std::int64_t>(Dtype::i64, {1}, {std::int64_t{1} << 32}),
+       "4294967296 is not the number"},
+      {"logit_positions", ids({0}, {}),
+       "tensor 'logit_positions': expected at least one position, found none"},
+      {"logit_positions", ids({2}, {1, 48}), "position 48 is beyond the prompt of 48"},
+      {"logit_positions", ids({2}, {5, 5}), "expected ascending positions, found 5 after 5"},
+      {"greedy_logits", floats({23, 512}), "expected F32 [24, 512], found F32 [23, 512]"},
+      {"hidden_states", floats({4, 48, 128}), "expected F32 [5, 48, 128], found F32 [4, 48, 128]"},
+      {"layer.1.router.1", floats({}), "tensor 'layer.1.router.1': expected [48, K], found []"},
+      {"layer.1.router.1", floats({47, 4}), "expected F32 [48, 4], found F32 [47, 4]"},
+      {"layer.1.router.2", ids({48, 3}, std::vector<std::int32_t>(48 * 3)),
+       "expected I32 [48, 4], found I32 [48, 3]"},
+      {"layer.0.router.2", ids({48, 4}, many),
+       "tensor 'layer.0.router.2': layer 0 of the model has no experts"},
+  };
+  for (const Wrong& wrong : all) {
+    const auto kept = tensors;
+    tensors[wrong.name] = wrong.tensor;
+    EXPECT_THAT(refused_golden().message(), HasSubstr(wrong.message));
+    tensors = kept;
+  }
+  tensors.erase("layer.2.router.2");
+  EXPECT_THAT(refused_golden().message(), HasSubstr("there is no tensor 'layer.2.router.2'"));
+}
+
+TEST_F(EvalOfGoldens, LeavesHiddenStatesAloneUnlessTheyAreNeeded) {
+  tensors["hidden_states"] = tensor<float>(Dtype::f32, {1}, {0});
+  tensors["anything else"] = tensor<std::int32_t>(Dtype::i32, {1}, {0});
+  use_tensors();
+  EXPECT_LE(json()["max_logit_error"].get<double>(), kBound);
+}
+
+TEST_F(EvalOfGoldens, SaysWhenThereAreNoHiddenStates) {
+  tensors.erase("hidden_states");
+  use_tensors();
+  command.layers = true;
+  const Error error = refused();
+  EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+  EXPECT_EQ(error.message(),
+            command.golden + ": --layers needs the tensor 'hidden_states', which is not there");
+}
+
+TEST_F(EvalOfGoldens, GoesWithoutRouters) {
+  for (const char* layer : {"1", "2", "3"})
+    for (const char* part : {"1", "2"}) tensors.erase(std::string("layer.") + layer + ".router." + part);
+  use_tensors();
+  command.layers = true;
+  for (const Json& layer : json()["layers"]) {
+    EXPECT_LE(layer["max_hidden_error"].get<double>(), kHiddenBound);
+    EXPECT_TRUE(layer["router_ids_equal"].is_null());
+  }
+}
+
+TEST_F(EvalOfGoldens, NamesATokenThatTheVocabularyDoesNotHave) {
+  tensors["greedy_ids"] = tensor<std::int32_t>(Dtype::i32, {1}, {512});
+  tensors.erase("greedy_logits");
+  use_tensors();
+  const Error error = refused();
+  EXPECT_EQ(error.code(), ErrorCode::token_out_of_range);
+  EXPECT_THAT(error.message(), AllOf(StartsWith(command.golden), HasSubstr("512")));
+}
+
+TEST_F(EvalOfGoldens, ShowsOneNumberALineAndATableOfLayers) {
+  command.json = false;
+  command.layers = true;
+  const std::string page = verdict().text;
+  std::istringstream lines(page);
+  std::vector<std::string> labels;
+  for (std::string line; std::getline(lines, line);) {
+    EXPECT_LE(line.size(), kPageColumns);
+    if (!line.empty()) labels.push_back(line.substr(0, 18));
+  }
+  ASSERT_EQ(labels.size(), 6u + 1 + 4);
+  EXPECT_EQ(labels[0], "max logit error   ");
+  EXPECT_THAT(page, HasSubstr("top-1 agreement   1\n"));
+  EXPECT_THAT(page, HasSubstr("greedy match      yes\n"));
+  EXPECT_THAT(page, HasSubstr("positions         48\n"));
+  EXPECT_THAT(page,
+              HasSubstr("\n\nlayer   max hidden error   router ids   max router weight error\n    0   "));
+  EXPECT_THAT(page, HasSubstr("-                         -\n    1   "));
+  EXPECT_THAT(page, Not(HasSubstr("DIFFERENT")));
+  command.json = true;
+  EXPECT_THAT(page, HasSubstr("logits xxh3       " + json()["logits_xxh3"].get<std::string>() + "\n"));
+}
+
+TEST_F(EvalOptionsGiven, WithFewerExpertsWarnEveryTime) {
+  const Json whole = json();
+  command.top_experts = 1;
+  const Json found = json();
+  EXPECT_EQ(found["experts_per_token"], 1);
+  EXPECT_NE(found["logits_xxh3"], whole["logits_xxh3"]);
+  ASSERT_EQ(log.entries().size(), 1u);
+  EXPECT_EQ(log.entries()[0].level, LogLevel::warning);
+  EXPECT_EQ(log.entries()[0].message,
+            "running with 1 of 4 experts a token: this is not the model's own arithmetic");
+  command.json = false;
+  EXPECT_THAT(verdict().text, HasSubstr("experts a token   1, not the model's own\n"));
+  EXPECT_EQ(log.entries().size(), 2u);
+}
+
+TEST_F(EvalOptionsGiven, WithTheModelsOwnExpertsAreNothingToWarnAbout) {
+  command.top_experts = 4;
+  EXPECT_FALSE(json().contains("experts_per_token"));
+  EXPECT_THAT(log.entries(), IsEmpty());
+  command.top_experts = 5;
+  EXPECT_EQ(refused().code(), ErrorCode::invalid_argument);
+}
+
+TEST_F(EvalOptionsGiven, ThatThisBuildDoesNotHaveAreRefusedByName) {
+  command.isa = "altivec";
+  Error error = refused();
+  EXPECT_EQ(exit_code_of(error), ExitCode::usage);
+  EXPECT_THAT(error.message(), HasSubstr("'altivec'"));
+  command.isa = "";
+  command.precision = "sloppy";
+  error = refused();
+  EXPECT_EQ(exit_code_of(error), ExitCode::usage);
+  EXPECT_THAT(error.message(), HasSubstr("--precision must be exact or fast, found 'sloppy'"));
+  command.precision = "fast";
+  error = refused();
+  EXPECT_EQ(exit_code_of(error), ExitCode::usage);
+  EXPECT_THAT(error.message(), HasSubstr("'fast'"));
+}
+
+TEST_F(EvalOptionsGiven, AsAnErrorThatNothingCanMeetAreRefused) {
+  for (const double wrong : {-1e-9, std::nan("")}) {
+    command.max_error = wrong;
+    EXPECT_EQ(exit_code_of(refused()), ExitCode::usage);
+    EXPECT_THAT(refused().message(), StartsWith("--max-error must be 0 or more, found "));
+  }
+}
+
+TEST_F(EvalOptionsGiven, OfFilesThatAreNotThereAreModelsThatAreNotFound) {
+  const std::string model = std::exchange(command.model, (temporary / "nowhere").string());
+  EXPECT_EQ(refused().code(), ErrorCode::not_found);
+  command.model = model;
+  command.golden = (temporary / "nothing.safetensors").string();
+  EXPECT_EQ(refused().code(), ErrorCode::not_found);
+  command.golden = temporary.write("short.safetensors", "x").string();
+  EXPECT_EQ(exit_code_of(refused()), ExitCode::bad_model);
+}
+
+}  // namespace
+}  // namespace moeflux::cli

@@ -1,0 +1,199 @@
+#include "engine/engine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/sizes.h"
+#include "engine/pass.h"
+#include "experts/resident_experts.h"
+#include "io/machine.h"
+
+namespace moeflux {
+namespace {
+
+// The options as they will be used: no zeros, nothing that this build or this model does not have.
+Result<EngineOptions> settle(const EngineOptions& asked, const ModelConfig& config, FileSystem& files) {
+  EngineOptions options = asked;
+  if (options.precision != Precision::exact)
+    return Error(ErrorCode::invalid_argument,
+                 fmt::format("this build has no precision '{}', only 'exact'", name_of(options.precision)));
+  if (options.threads == 0) options.threads = read_machine(files).physical_cores;
+  if (options.threads > kMaxThreads)
+    return Error(ErrorCode::invalid_argument,
+                 fmt::format("{} threads are more than {}", options.threads, kMaxThreads));
+  if (options.context == 0) options.context = std::min(kDefaultContext, config.max_positions);
+  if (options.context > config.max_positions)
+    return Error(ErrorCode::invalid_argument,
+                 fmt::format("a context of {} is longer than the model's own, {}", options.context,
+                             config.max_positions));
+  if (options.step_rows == 0) return Error(ErrorCode::invalid_argument, "a step has at least one row");
+  options.step_rows = std::min(options.step_rows, kMaxStepRows);
+  std::uint32_t most_experts = 0;
+  for (const LayerConfig& layer : config.layers) {
+    const auto* moe = std::get_if<MoeConfig>(&layer.mlp);
+    if (moe == nullptr) continue;
+    if (options.experts_per_token > moe->experts_per_token)
+      return Error(ErrorCode::invalid_argument,
+                   fmt::format("{} experts a token are more than the model's own {}",
+                               options.experts_per_token, moe->experts_per_token));
+    most_experts = std::max(most_experts, moe->experts_per_token);
+  }
+  if (options.experts_per_token == 0) options.experts_per_token = most_experts;
+  return options;
+}
+
+const RopeConfig* rope_of(const MixerConfig& mixer) {
+  if (const auto* attention = std::get_if<GatedAttentionConfig>(&mixer)) return &attention->rope;
+  if (const auto* mla = std::get_if<MlaConfig>(&mixer)) return &mla->rope;
+  return nullptr;
+}
+
+}  // namespace
+
+StepStatistics& StepStatistics::operator+=(const StepStatistics& other) {
+  rows += other.rows;
+  matrix_calls += other.matrix_calls;
+  fetches += other.fetches;
+  experts_handed_out += other.experts_handed_out;
+  expert_visits += other.expert_visits;
+  return *this;
+}
+
+Engine::Engine(PackedModel model, const KernelTable& kernels, const EngineOptions& options)
+    : model_(std::move(model)),
+      kernels_(&kernels),
+      options_(options),
+      kv_pool_(options.kv_budget_bytes),
+      pool_(options.threads) {}
+
+Engine::~Engine() = default;
+
+Result<std::shared_ptr<Engine>> Engine::open(FileSystem& files, const std::filesystem::path& path,
+                                             const EngineOptions& options) {
+  MF_TRY(const KernelTable* const kernels, select_kernels(options.isa));
+  MF_TRY(PackedModel model, PackedModel::open(files, path));
+  MF_TRY(EngineOptions settled, settle(options, model.config(), files));
+  settled.isa = kernels->name;
+  std::shared_ptr<Engine> engine(new Engine(std::move(model), *kernels, settled));
+  MF_TRY_STATUS(engine->load_weights());
+  MF_TRY_STATUS(engine->make_layers());
+  MF_TRY_STATUS(engine->make_executor());
+  return engine;
+}
+
+Status Engine::load_weights() {
+  MF_TRY(weights_, HugeBuffer::create(model_.manifest().resident_bytes));
+  return model_.resident_file().read_exactly(0, weights_.bytes());
+}
+
+Status Engine::make_layers() {
+  const Weights weights(model_, std::as_const(weights_).bytes());
+  std::vector<RopeConfig> rope_configs;  // layers with the same positions share their tables
+  layers_.reserve(config().layers.size());
+  for (std::uint32_t i = 0; i < config().layers.size(); ++i) {
+    std::size_t rope = 0;
+    if (const RopeConfig* wanted = rope_of(config().layers[i].mixer)) {
+      rope = static_cast<std::size_t>(std::ranges::find(rope_configs, *wanted) - rope_configs.begin());
+      if (rope == rope_configs.size()) {
+        rope_configs.push_back(*wanted);
+        ropes_.emplace_back(*wanted);
+      }
+    }
+    MF_TRY(DecoderLayer layer, DecoderLayer::create(config(), LayerId(i), rope, weights.of_layer(i)));
+    layers_.push_back(std::move(layer));
+  }
+  embedding_ = weights.matrix("embed_tokens");
+  head_ = config().tied_embeddings ? embedding_ : weights.matrix("lm_head");
+  final_norm_ = weights.vector("norm");
+  return {};
+}
+
+Status Engine::make_executor() {
+  const Lock lock(mutex_);
+  MF_TRY(workspace_bytes_, measure_workspace());
+  MF_TRY(Workspace workspace, Workspace::create(workspace_bytes_));
+  ops_ = std::make_unique<CpuOps>(pool_, *kernels_, std::move(workspace));
+  if (options_.experts) {
+    MF_TRY(experts_, options_.experts(model_));
+  } else {
+    MF_TRY(experts_, ResidentExperts::open(model_));
+  }
+  return {};
+}
+
+Result<Session> Engine::new_session() {
+  MF_TRY(SessionState state, SessionState::create(config(), kv_pool_, options_.context));
+  return Session(shared_from_this(), std::move(state));
+}
+
+// All that can be wrong with a batch, before anything is done.
+Status Engine::check(std::span<const Segment> batch) const {
+  if (batch.empty()) return Error(ErrorCode::invalid_argument, "a step has at least one segment");
+  std::uint64_t rows = 0;
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    const Segment& segment = batch[i];
+    MF_REQUIRE(segment.session != nullptr && segment.session->engine_.get() == this,
+               "a session is stepped by its own engine");
+    if (segment.tokens.empty()) return Error(ErrorCode::invalid_argument, "a segment has at least one token");
+    for (std::size_t j = 0; j < i; ++j)
+      if (batch[j].session == segment.session)
+        return Error(ErrorCode::invalid_argument, "a session is in a batch only once");
+    for (const TokenId token : segment.tokens)
+      if (token.index() >= config().vocabulary)
+        return Error(ErrorCode::token_out_of_range, fmt::format("token {} is not one of the vocabulary's {}",
+                                                                token.index(), config().vocabulary));
+    const std::uint64_t end = segment.session->position() + std::uint64_t{segment.tokens.size()};
+    if (end > segment.session->context())
+      return Error(
+          ErrorCode::context_full,
+          fmt::format("{} tokens at position {} do not fit into a context of {}", segment.tokens.size(),
+                      segment.session->position(), segment.session->context()));
+    const std::uint64_t wanted = segment.logits == WantedLogits::none   ? 0
+                                 : segment.logits == WantedLogits::last ? 1
+                                                                        : segment.tokens.size();
+    MF_REQUIRE(segment.out.size() == wanted * config().vocabulary, "room for the logits that are wanted");
+    rows += segment.tokens.size();
+  }
+  if (rows > options_.step_rows)
+    return Error(ErrorCode::invalid_argument,
+                 fmt::format("a step of {} rows is larger than step_rows, {}", rows, options_.step_rows));
+  return {};
+}
+
+Result<StepStatistics> Engine::step(std::span<const Segment> batch, const StepOptions& options) {
+  const Lock lock(mutex_);
+  MF_TRY_STATUS(check(batch));
+  for (const Segment& segment : batch)
+    MF_TRY_STATUS(segment.session->state_.reserve(static_cast<std::uint32_t>(segment.tokens.size())));
+  return run(batch, options);
+}
+
+Result<StepStatistics> Engine::run(std::span<const Segment> batch, const StepOptions& options) {
+  Ops& ops = *ops_;
+  const Ops::Scope scope(ops);
+  const OpsCounters ops_before = ops.counters();
+  const ExpertCounters experts_before = experts_->counters();
+
+  const std::span<StepSegment> segments = ops.take_host<StepSegment>(batch.size());
+  std::uint32_t rows = 0;
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    const auto count = static_cast<std::uint32_t>(batch[i].tokens.size());
+    segments[i] = {&batch[i].session->state_, rows, count, batch[i].session->position()};
+    rows += count;
+  }
+  MF_TRY_STATUS(forward({ops, *experts_, batch, segments, rows, options}));
+  for (const Segment& segment : batch) segment.session->commit(segment.tokens);
+
+  StepStatistics statistics;
+  statistics.rows = rows;
+  statistics.matrix_calls = ops.counters().matrix_calls - ops_before.matrix_calls;
+  statistics.expert_visits = ops.counters().expert_visits - ops_before.expert_visits;
+  statistics.fetches = experts_->counters().fetches - experts_before.fetches;
+  statistics.experts_handed_out = experts_->counters().handed_out - experts_before.handed_out;
+  return statistics;
+}
+
+}  // namespace moeflux

@@ -1,0 +1,145 @@
+#pragma once
+// A loaded model, and the timelines that run over it.
+//
+// Engine: weights and config are immutable; it owns one executor (threads, scratch memory, experts), so steps are
+// serialised and any thread may call. Several engines may live in one process. Nothing is global.
+// Session: one timeline of tokens. Move-only, one thread at a time; it keeps its engine alive.
+//
+// A step runs a batch of segments, one a session, through all layers, and commits all of them or none: whatever
+// fails, and when it is cancelled, no session has moved and the next step has the bits of an undisturbed run.
+// What a session computes does not depend on who else is in the batch, nor on how its tokens are cut into steps.
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "base/thread_annotations.h"
+#include "base/thread_pool.h"
+#include "engine/options.h"
+#include "io/file_system.h"
+#include "kernels/cpu_ops.h"
+#include "kernels/kernel_table.h"
+#include "layers/decoder_layer.h"
+#include "layers/rope.h"
+#include "layers/step_observer.h"
+#include "model/packed_model.h"
+#include "state/session_state.h"
+
+namespace moeflux {
+
+class Session;
+
+enum class WantedLogits { none, last, all };
+
+// A session's part of a step.
+struct Segment {
+  Session* session = nullptr;
+  std::span<const TokenId> tokens;  // at least one
+  WantedLogits logits = WantedLogits::none;
+  std::span<float> out;  // none: empty; last: [vocabulary]; all: [tokens][vocabulary]
+};
+
+struct StepOptions {
+  StepObserver* observer = nullptr;
+  const std::atomic<bool>* cancel = nullptr;  // looked at before every layer
+};
+
+// Work, counted where it is begun.
+struct StepStatistics {
+  std::uint64_t rows = 0;
+  std::uint64_t matrix_calls = 0;  // products of the batch with a resident matrix
+  std::uint64_t fetches = 0;       // of experts
+  std::uint64_t experts_handed_out = 0;
+  std::uint64_t expert_visits = 0;  // experts multiplied with their rows
+  friend bool operator==(const StepStatistics&, const StepStatistics&) = default;
+  StepStatistics& operator+=(const StepStatistics& other);
+};
+
+class Engine : public std::enable_shared_from_this<Engine> {
+ public:
+  static Result<std::shared_ptr<Engine>> open(FileSystem& files, const std::filesystem::path& path,
+                                              const EngineOptions& options = {});
+  ~Engine();
+
+  const PackedModel& model() const { return model_; }
+  const ModelConfig& config() const { return model_.config(); }
+  const EngineOptions& options() const { return options_; }  // as they came out: no zeros left
+  const KernelTable& kernels() const { return *kernels_; }
+  unsigned threads() const { return pool_.threads(); }
+  std::uint64_t workspace_bytes() const { return workspace_bytes_; }
+
+  Result<Session> new_session();
+
+  // Errors that are found before any work: token_out_of_range, context_full, out_of_memory, invalid_argument.
+  Result<StepStatistics> step(std::span<const Segment> batch, const StepOptions& options = {})
+      MF_EXCLUDES(mutex_);
+
+ private:
+  Engine(PackedModel model, const KernelTable& kernels, const EngineOptions& options);
+
+  Status load_weights();
+  Status make_layers();
+  Status make_executor();
+  Result<std::uint64_t> measure_workspace();
+
+  Status check(std::span<const Segment> batch) const;
+  Result<StepStatistics> run(std::span<const Segment> batch, const StepOptions& options) MF_REQUIRES(mutex_);
+
+  // The pass itself, also when it only measures: then the segments have no sessions.
+  struct Pass;
+  Status forward(const Pass& pass) const;
+  void compute_logits(const Pass& pass, Rows residual) const;
+  std::span<const RopeTable> rope_tables(Ops& ops, std::span<const StepSegment> segments,
+                                         std::uint32_t rows) const;
+
+  const PackedModel model_;
+  const KernelTable* const kernels_;
+  const EngineOptions options_;
+
+  HugeBuffer weights_;  // resident.bin
+  std::vector<Rope> ropes_;
+  std::vector<DecoderLayer> layers_;
+  TiledMatrix embedding_, head_;  // [vocabulary, dim]
+  std::span<const float> final_norm_;
+  KvPool kv_pool_;
+
+  std::uint64_t workspace_bytes_ = 0;
+  Mutex mutex_;
+  ThreadPool pool_;
+  std::unique_ptr<CpuOps> ops_ MF_GUARDED_BY(mutex_);
+  std::unique_ptr<ExpertSource> experts_ MF_GUARDED_BY(mutex_);
+};
+
+class Session {
+ public:
+  Session(Session&&) noexcept = default;
+  Session& operator=(Session&& other) noexcept;
+
+  Engine& engine() const { return *engine_; }
+  std::uint32_t position() const { return state_.position(); }
+  std::uint32_t context() const { return state_.context(); }
+  std::span<const TokenId> tokens() const { return tokens_; }
+
+  // Steps over `tokens`, at most EngineOptions::step_rows at a time. `logits`: empty, or [vocabulary] for those after
+  // the last token. On an error the session stands after the last step that succeeded: position() says where.
+  Result<StepStatistics> extend(std::span<const TokenId> tokens, std::span<float> logits = {},
+                                const StepOptions& options = {});
+
+  // As new.
+  void clear();
+
+ private:
+  friend class Engine;
+  Session(std::shared_ptr<Engine> engine, SessionState state);
+  void commit(std::span<const TokenId> tokens);
+
+  std::shared_ptr<Engine> engine_;
+  SessionState state_;           // before its engine goes: the blocks are the engine's
+  std::vector<TokenId> tokens_;  // all so far
+};
+
+}  // namespace moeflux

@@ -1,0 +1,179 @@
+#include "engine/test_models.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <utility>
+
+#include "experts/resident_experts.h"
+#include "model/testing/tiny_packed_model.h"
+#include "quant/testing/random_matrix.h"
+
+namespace moeflux {
+namespace {
+
+bool ends_with_norm(std::string_view name) { return name.ends_with("norm"); }
+
+// Norms are about 1, other vectors about 0.
+void write_vector(const PackedTensor& tensor, std::byte* to, std::mt19937& random) {
+  const float mean = ends_with_norm(tensor.name) ? 1.0f : 0.0f;
+  for (std::uint64_t i = 0; i < tensor.format.rows * tensor.format.cols; ++i) {
+    const float number = mean + 0.4f * random_number(random);
+    std::memcpy(to + i * sizeof number, &number, sizeof number);
+  }
+}
+
+void write_matrix(const MatrixFormat& format, std::byte* to, std::uint64_t stride, std::mt19937& random) {
+  RandomMatrix(format.rows, format.cols, format.encoding, random).write_tiles(to, stride);
+}
+
+std::string resident_bytes(const Manifest& manifest, std::mt19937& random) {
+  std::string bytes(manifest.resident_bytes, '\0');
+  for (const PackedTensor& tensor : manifest.tensors) {
+    auto* const to = reinterpret_cast<std::byte*>(bytes.data()) + tensor.offset;
+    if (tensor.layout == TensorLayout::rows)
+      write_vector(tensor, to, random);
+    else
+      write_matrix(tensor.format, to, tile16::block_bytes(tensor.format.encoding, tensor.format.cols),
+                   random);
+  }
+  return bytes;
+}
+
+std::string expert_bytes(const Manifest& manifest, const ExpertFile& file, std::mt19937& random) {
+  std::string bytes(file.bytes, '\0');
+  for (const ExpertRecord& record : file.records) {
+    const ExpertFormat& format = manifest.expert_formats[record.format];
+    const RecordLayout layout = record_layout(format);
+    const std::uint64_t pair = layout.gate_block_bytes + layout.up_block_bytes;
+    auto* const to = reinterpret_cast<std::byte*>(bytes.data()) + record.offset;
+    write_matrix(format.gate, to, pair, random);
+    write_matrix(format.up, to + layout.gate_block_bytes, pair, random);
+    write_matrix(format.down, to + layout.down_offset,
+                 tile16::block_bytes(format.down.encoding, format.down.cols), random);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+ModelConfig small_qwen() {
+  ModelConfig config = tiny_qwen_config();
+  config.vocabulary = 100;
+  config.max_positions = 2048;
+  LayerConfig net = config.layers[0], attention = config.layers[1];
+  auto& heads = std::get<GatedAttentionConfig>(attention.mixer);
+  heads.query_heads = 4;
+  heads.kv_heads = 2;
+  for (LayerConfig* layer : {&net, &attention}) {
+    auto& moe = std::get<MoeConfig>(layer->mlp);
+    moe.experts = 8;
+    moe.experts_per_token = 3;
+  }
+  config.layers = {net, attention, net, net, attention};
+  return config;
+}
+
+ModelConfig small_deepseek() {
+  ModelConfig config = tiny_deepseek_config();
+  config.vocabulary = 100;
+  config.max_positions = 2048;
+  LayerConfig dense = config.layers[0], sparse = config.layers[1];
+  for (LayerConfig* layer : {&dense, &sparse}) {
+    auto& mla = std::get<MlaConfig>(layer->mixer);
+    mla.heads = 18;
+    mla.nope_dim = 32;
+    mla.value_dim = 24;
+  }
+  auto& moe = std::get<MoeConfig>(sparse.mlp);
+  moe.experts = 16;
+  moe.experts_per_token = 4;
+  moe.router = GroupedSigmoidRouterConfig{.groups = 4, .groups_kept = 2, .normalise = true, .scale = 2.5};
+  config.layers = {dense, sparse, sparse};
+  return config;
+}
+
+ModelConfig small_model(const std::string& name) { return name == "qwen" ? small_qwen() : small_deepseek(); }
+
+ModelOnDisk::ModelOnDisk(const ModelConfig& config) {
+  std::mt19937 random(7);
+  const Manifest manifest = tiny_manifest(config);
+  write_packed_model(directory_, manifest);
+  directory_.write("model/resident.bin", resident_bytes(manifest, random));
+  for (const ExpertFile& file : manifest.experts)
+    directory_.write("model/" + file.file, expert_bytes(manifest, file, random));
+}
+
+Result<std::shared_ptr<Engine>> ModelOnDisk::try_open(const EngineOptions& options) const {
+  PosixFileSystem disk;
+  return Engine::open(disk, directory_ / "model", options);
+}
+
+std::shared_ptr<Engine> ModelOnDisk::open(const EngineOptions& options) const {
+  auto engine = try_open(options);
+  EXPECT_TRUE(engine) << engine.error().message();
+  return *std::move(engine);
+}
+
+std::shared_ptr<Engine> ModelOnDisk::open(const EngineOptions& options,
+                                          FailingExperts::Control& control) const {
+  EngineOptions controlled = options;
+  controlled.experts = [&control](const PackedModel& model) -> Result<std::unique_ptr<ExpertSource>> {
+    MF_TRY(std::unique_ptr<ResidentExperts> resident, ResidentExperts::open(model));
+    return std::unique_ptr<ExpertSource>(new FailingExperts(std::move(resident), control));
+  };
+  return open(controlled);
+}
+
+Tokens random_tokens(const Engine& engine, std::size_t count, std::uint32_t seed) {
+  std::mt19937 random(seed);
+  Tokens tokens;
+  for (std::size_t i = 0; i < count; ++i)
+    tokens.emplace_back(static_cast<std::uint32_t>(random() % engine.config().vocabulary));
+  return tokens;
+}
+
+testing::AssertionResult same_bits(std::span<const float> found, std::span<const float> expected) {
+  if (found.size() != expected.size())
+    return testing::AssertionFailure() << found.size() << " numbers, not " << expected.size();
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (!std::isfinite(expected[i]))
+      return testing::AssertionFailure() << "number " << i << " is " << expected[i];
+    if (std::memcmp(&found[i], &expected[i], sizeof(float)) != 0)
+      return testing::AssertionFailure() << "number " << i << " is " << found[i] << ", not " << expected[i];
+  }
+  return testing::AssertionSuccess();
+}
+
+std::span<const float> row_of(const Engine& engine, const Logits& logits, std::size_t row) {
+  const std::size_t vocabulary = engine.config().vocabulary;
+  return std::span(logits).subspan(row * vocabulary, vocabulary);
+}
+
+Session new_session(Engine& engine) {
+  Result<Session> session = engine.new_session();
+  EXPECT_TRUE(session) << session.error().message();
+  return *std::move(session);
+}
+
+StepStatistics step(Engine& engine, const std::vector<Segment>& batch, const StepOptions& options) {
+  const Result<StepStatistics> done = engine.step(batch, options);
+  EXPECT_TRUE(done) << done.error().message();
+  return done ? *done : StepStatistics{};
+}
+
+Logits logits_after(Session& session, std::span<const TokenId> tokens, const StepOptions& options) {
+  Logits logits(session.engine().config().vocabulary);
+  step(session.engine(), {{&session, tokens, WantedLogits::last, logits}}, options);
+  return logits;
+}
+
+Logits all_logits(Session& session, std::span<const TokenId> tokens, const StepOptions& options) {
+  Logits logits(tokens.size() * session.engine().config().vocabulary);
+  step(session.engine(), {{&session, tokens, WantedLogits::all, logits}}, options);
+  return logits;
+}
+
+}  // namespace moeflux

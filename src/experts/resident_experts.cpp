@@ -1,0 +1,49 @@
+#include "experts/resident_experts.h"
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+#include "experts/record_view.h"
+
+namespace moeflux {
+
+std::uint64_t ResidentExperts::bytes_of(const PackedModel& model) {
+  std::uint64_t bytes = 0;
+  for (const ExpertFile& file : model.manifest().experts) bytes += file.bytes;
+  return bytes;
+}
+
+Result<std::unique_ptr<ResidentExperts>> ResidentExperts::open(const PackedModel& model) {
+  std::unique_ptr<ResidentExperts> source(new ResidentExperts);
+  source->layers_.resize(model.config().layers.size());
+  for (const ExpertFile& file : model.manifest().experts) {
+    Layer& layer = source->layers_[file.layer.index()];
+    MF_TRY(layer.memory, HugeBuffer::create(file.bytes));
+    MF_TRY_STATUS(model.expert_file(file.layer).read_exactly(0, layer.memory.bytes()));
+    layer.experts.reserve(file.records.size());
+    for (const ExpertRecord& record : file.records)
+      layer.experts.push_back(
+          view_of(model.expert_format(record),
+                  std::as_const(layer.memory).bytes().subspan(record.offset, record.bytes)));
+  }
+  return source;
+}
+
+void ResidentExperts::start(LayerId layer, std::span<const std::uint32_t> wanted, FetchOrder) {
+  MF_REQUIRE(layer_ == nullptr, "one Fetch at a time");
+  layer_ = &layers_[layer.index()];
+  wanted_ = wanted;
+  next_ = 0;
+}
+
+Result<std::optional<ExpertSource::HandedOut>> ResidentExperts::hand_out() {
+  if (next_ == wanted_.size()) return std::optional<HandedOut>();
+  const std::uint32_t expert = wanted_[next_++];
+  return std::optional<HandedOut>({ExpertId(expert), layer_->experts[expert], expert});
+}
+
+void ResidentExperts::stop() { layer_ = nullptr; }
+
+void ResidentExperts::release(std::uint32_t) {}  // nothing ever leaves
+
+}  // namespace moeflux

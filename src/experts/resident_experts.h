@@ -1,0 +1,48 @@
+#pragma once
+// All experts of a packed model in memory: read once, then every expert is ready at once.
+//
+// For models that fit, and for tests. Owns its memory; the model is used while opening only. One thread at a time.
+
+#include <memory>
+#include <vector>
+
+#include "base/aligned_buffer.h"
+#include "base/result.h"
+#include "experts/expert_source.h"
+#include "model/packed_model.h"
+
+namespace moeflux {
+
+class ResidentExperts final : public ExpertSource {
+ public:
+  // Bytes that open() will hold.
+  static std::uint64_t bytes_of(const PackedModel& model);
+
+  static Result<std::unique_ptr<ResidentExperts>> open(const PackedModel& model);
+
+  std::uint32_t lease_limit() const override { return kNoLimit; }
+
+ private:
+  static constexpr std::uint32_t kNoLimit = 1u << 30;
+
+  ResidentExperts() = default;
+
+  void start(LayerId layer, std::span<const std::uint32_t> wanted, FetchOrder order) override;
+  Result<std::optional<HandedOut>> hand_out() override;
+  bool is_one_ready() const override { return next_ < wanted_.size(); }
+  void stop() override;
+  void release(std::uint32_t slot) override;
+
+  struct Layer {
+    HugeBuffer memory;
+    std::vector<ExpertView> experts;  // by id; empty for a layer without routed experts
+  };
+  std::vector<Layer> layers_;
+
+  // The current Fetch.
+  const Layer* layer_ = nullptr;
+  std::span<const std::uint32_t> wanted_;
+  std::size_t next_ = 0;
+};
+
+}  // namespace moeflux

@@ -1,0 +1,95 @@
+#pragma once
+// A source of experts that fails when it is told to, and watches how its leases are used.
+//
+// It stands before another source and hands out what that one has. Its test keeps the Control and reads it at
+// any time; the source belongs to whoever runs the model. Test code only; one thread at a time.
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "experts/expert_source.h"
+
+namespace moeflux {
+
+class FailingExperts final : public ExpertSource {
+ public:
+  static constexpr std::uint64_t kNever = ~std::uint64_t{0};
+
+  struct Control {
+    // What the test says.
+    std::uint64_t fail_at = kNever;  // which call: beginning a Fetch is one, each answer of it one more
+    std::string message = "the drive is gone";
+    std::uint32_t lease_limit = 1u << 30;
+    bool last_first = false;  // where any order will do, the one that nobody expects
+    bool one_by_one = false;  // none is ready before it is asked for
+
+    // What the source says.
+    std::uint64_t calls = 0;
+    std::uint32_t leases = 0;       // that are out
+    std::uint32_t most_leases = 0;  // that were out at one time
+    bool is_fetching = false;
+  };
+
+  FailingExperts(std::unique_ptr<ExpertSource> source, Control& control)
+      : source_(std::move(source)), control_(control) {}
+
+  std::uint32_t lease_limit() const override { return control_.lease_limit; }
+
+ private:
+  bool fails_now() { return control_.calls++ == control_.fail_at; }
+  Error failure() const { return Error(ErrorCode::io_failed, control_.message); }
+
+  void start(LayerId layer, std::span<const std::uint32_t> wanted, FetchOrder order) override {
+    MF_REQUIRE(!control_.is_fetching, "one Fetch at a time");
+    MF_REQUIRE(control_.leases == 0, "the tests of this source give all leases back before the next Fetch");
+    MF_REQUIRE(std::ranges::adjacent_find(wanted, std::ranges::greater_equal()) == wanted.end(),
+               "experts are wanted in ascending order, each once");
+    control_.is_fetching = true;
+    has_failed_ = fails_now();
+    next_ = 0;
+    slots_.clear();
+    Fetch fetch = source_->begin(layer, wanted, FetchOrder::ascending);
+    while (true) {
+      Result<std::optional<Lease>> lease = fetch.next();
+      MF_REQUIRE(lease, "the source behind this one works");
+      if (!*lease) break;
+      slots_.push_back(std::move(*lease));
+    }
+    if (control_.last_first && order == FetchOrder::ready_first) std::ranges::reverse(slots_);
+  }
+
+  Result<std::optional<HandedOut>> hand_out() override {
+    if (has_failed_ || fails_now()) {
+      has_failed_ = true;
+      return failure();
+    }
+    if (next_ == slots_.size()) return std::optional<HandedOut>();
+    MF_REQUIRE(control_.leases < control_.lease_limit, "a lease is given back before one more is asked for");
+    control_.most_leases = std::max(control_.most_leases, ++control_.leases);
+    const Lease& lease = *slots_[next_];
+    return std::optional<HandedOut>({lease.expert(), lease.view(), static_cast<std::uint32_t>(next_++)});
+  }
+
+  bool is_one_ready() const override {
+    return !control_.one_by_one && next_ < slots_.size() && control_.leases < control_.lease_limit;
+  }
+  void stop() override { control_.is_fetching = false; }
+  void release(std::uint32_t slot) override {
+    slots_[slot].reset();
+    --control_.leases;
+  }
+
+  std::unique_ptr<ExpertSource> source_;
+  Control& control_;
+  std::vector<std::optional<Lease>> slots_;  // in the order in which they are handed out
+  std::size_t next_ = 0;
+  bool has_failed_ = false;
+};
+
+}  // namespace moeflux

@@ -1,0 +1,241 @@
+#include "io/machine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <set>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "base/sizes.h"
+
+namespace moeflux {
+namespace {
+
+constexpr std::size_t kMaxFileBytes = 64 * kKiB;  // what we look for is in the beginning of every file
+constexpr std::uint64_t kMaxCores = 1u << 16;
+constexpr std::uint64_t kNoLimitBytes = std::uint64_t{1} << 60;  // cgroup v1 writes "none" as a huge number
+
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kBlank = " \t\n";
+  const std::size_t first = text.find_first_not_of(kBlank);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
+}
+
+// The number that `text` begins with.
+std::optional<std::uint64_t> leading_number(std::string_view text) {
+  text = trimmed(text);
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc()) return std::nullopt;
+  return value;
+}
+
+// Takes the text before the next `separator` off the front of `rest`.
+std::string_view next_part(std::string_view& rest, char separator) {
+  const std::size_t end = std::min(rest.find(separator), rest.size());
+  const std::string_view part = rest.substr(0, end);
+  rest.remove_prefix(std::min(end + 1, rest.size()));
+  return part;
+}
+
+// The value of the first line of `text` that is "key: value" or "key value".
+std::optional<std::string_view> find_field(std::string_view text, std::string_view key) {
+  while (!text.empty()) {
+    std::string_view line = next_part(text, '\n');
+    if (!line.starts_with(key)) continue;
+    line.remove_prefix(key.size());
+    if (line.find_first_of(": \t") != 0) continue;  // a longer key
+    line = trimmed(line);
+    if (line.starts_with(':')) line.remove_prefix(1);
+    return trimmed(line);
+  }
+  return std::nullopt;
+}
+
+class SystemFiles {
+ public:
+  SystemFiles(FileSystem& files, const std::filesystem::path& root) : files_(files), root_(root) {}
+
+  // The beginning of a file, or nothing. Files of /proc claim to be empty and those of /sys to be a page
+  // long: their sizes say nothing.
+  std::optional<std::string> read(const std::filesystem::path& path) const {
+    const auto file = files_.open_read(root_ / path);
+    if (!file) return std::nullopt;
+    std::string text(kMaxFileBytes, '\0');
+    std::size_t size = 0;
+    while (size < text.size()) {
+      const auto count = (*file)->read_some(size, std::as_writable_bytes(std::span(text).subspan(size)));
+      if (!count) return std::nullopt;
+      if (*count == 0) break;
+      size += *count;
+    }
+    text.resize(size);
+    return text;
+  }
+
+  std::string read_or_nothing(const std::filesystem::path& path) const {
+    return read(path).value_or(std::string());
+  }
+
+  std::optional<std::uint64_t> read_number(const std::filesystem::path& path) const {
+    return leading_number(read_or_nothing(path));
+  }
+
+ private:
+  FileSystem& files_;
+  const std::filesystem::path& root_;
+};
+
+// "0-3,8,10-11" as numbers; what is no such list is empty.
+std::vector<std::uint64_t> parse_core_list(std::string_view list) {
+  std::vector<std::uint64_t> cores;
+  list = trimmed(list);
+  while (!list.empty()) {
+    std::string_view last = next_part(list, ',');
+    const auto begin = leading_number(next_part(last, '-'));
+    const auto end = last.empty() ? begin : leading_number(last);
+    if (!begin || !end || *end >= kMaxCores) return {};
+    for (std::uint64_t core = *begin; core <= *end; ++core) cores.push_back(core);
+  }
+  return cores;
+}
+
+// The logical cores that this process may run on; empty: unknown.
+std::vector<std::uint64_t> allowed_cores(const SystemFiles& system) {
+  const std::string status = system.read_or_nothing("proc/self/status");
+  if (const auto list = find_field(status, "Cpus_allowed_list")) return parse_core_list(*list);
+  return parse_core_list(system.read_or_nothing("sys/devices/system/cpu/online"));
+}
+
+// The same text for the hyper-threads of one physical core, and for no others.
+std::string physical_core_of(const SystemFiles& system, std::uint64_t core) {
+  const std::filesystem::path topology = fmt::format("sys/devices/system/cpu/cpu{}/topology", core);
+  if (const auto siblings = system.read(topology / "thread_siblings_list"))
+    return fmt::format("siblings {}", trimmed(*siblings));
+  const auto id = system.read(topology / "core_id"), package = system.read(topology / "physical_package_id");
+  if (id && package) return fmt::format("core {} of {}", trimmed(*id), trimmed(*package));
+  return fmt::format("logical {}", core);
+}
+
+void read_cores(const SystemFiles& system, Machine& machine) {
+  const std::vector<std::uint64_t> cores = allowed_cores(system);
+  std::set<std::string> physical;
+  for (const std::uint64_t core : cores) physical.insert(physical_core_of(system, core));
+  const unsigned unknown = std::max(1u, std::thread::hardware_concurrency());
+  machine.logical_cores = cores.empty() ? unknown : static_cast<unsigned>(cores.size());
+  machine.physical_cores = cores.empty() ? unknown : static_cast<unsigned>(physical.size());
+}
+
+std::uint64_t kib_field(std::string_view text, std::string_view key) {
+  const auto field = find_field(text, key);
+  return (field ? leading_number(*field).value_or(0) : 0) * kKiB;
+}
+
+// The files of one version of control groups that tell about memory.
+struct CgroupNames {
+  std::filesystem::path mount;
+  const char *limit, *used;
+  std::vector<std::string_view> reclaimable;  // fields of memory.stat
+};
+
+// Makes the group in `directory` the machine's if it leaves less room than the one that it has.
+void consider_cgroup(const SystemFiles& system, const std::filesystem::path& directory,
+                     const CgroupNames& names, Machine& machine) {
+  const auto limit = system.read_number(directory / names.limit);  // "max" is no number
+  if (!limit || *limit >= kNoLimitBytes) return;
+  std::uint64_t used = system.read_number(directory / names.used).value_or(0);
+  const std::string statistics = system.read_or_nothing(directory / "memory.stat");
+  for (const std::string_view key : names.reclaimable) {
+    const auto field = find_field(statistics, key);
+    used -= std::min(used, field ? leading_number(*field).value_or(0) : 0);
+  }
+  const auto room = [](std::uint64_t limit_bytes, std::uint64_t used_bytes) {
+    return limit_bytes - std::min(limit_bytes, used_bytes);
+  };
+  if (machine.cgroup_limit_bytes &&
+      room(*machine.cgroup_limit_bytes, *machine.cgroup_used_bytes) <= room(*limit, used))
+    return;
+  machine.cgroup_limit_bytes = limit;
+  machine.cgroup_used_bytes = used;
+}
+
+// The group at `group`, as /proc/self/cgroup names it, and all around it. Inside a container the names may be
+// those of the host, which are not there; the outermost directory then is the container's own group.
+void consider_cgroups(const SystemFiles& system, std::string_view group, const CgroupNames& names,
+                      Machine& machine) {
+  std::filesystem::path directory = names.mount;
+  consider_cgroup(system, directory, names, machine);
+  while (!group.empty()) {
+    const std::string_view name = next_part(group, '/');
+    if (name == "..") return;
+    if (name.empty()) continue;
+    directory /= name;
+    consider_cgroup(system, directory, names, machine);
+  }
+}
+
+// Lines of "number:controllers:group". Version 2 has the number 0 and no controllers.
+void read_cgroups(const SystemFiles& system, Machine& machine) {
+  const CgroupNames version1{"sys/fs/cgroup/memory",
+                             "memory.limit_in_bytes",
+                             "memory.usage_in_bytes",
+                             {"total_inactive_file", "total_active_file"}};
+  const CgroupNames version2{
+      "sys/fs/cgroup", "memory.max", "memory.current", {"inactive_file", "active_file"}};
+  const std::string groups = system.read_or_nothing("proc/self/cgroup");
+  std::string_view rest = groups;
+  while (!rest.empty()) {
+    std::string_view group = next_part(rest, '\n');
+    next_part(group, ':');
+    std::string_view controllers = next_part(group, ':');
+    if (controllers.empty()) consider_cgroups(system, group, version2, machine);
+    while (!controllers.empty())
+      if (next_part(controllers, ',') == "memory") consider_cgroups(system, group, version1, machine);
+  }
+}
+
+// The one in brackets of "always [madvise] never".
+std::string chosen_of(std::string_view choices) {
+  const std::size_t open = choices.find('['), close = choices.find(']');
+  if (open == std::string_view::npos || close == std::string_view::npos || close < open) return "unknown";
+  return std::string(choices.substr(open + 1, close - open - 1));
+}
+
+}  // namespace
+
+std::uint64_t Machine::usable_memory_bytes() const {
+  std::uint64_t usable = memory_available_bytes;
+  if (cgroup_limit_bytes) {
+    const std::uint64_t used = std::min(*cgroup_limit_bytes, cgroup_used_bytes.value_or(0));
+    const std::uint64_t room = *cgroup_limit_bytes - used;
+    usable = usable == 0 ? room : std::min(usable, room);
+  }
+  return usable;
+}
+
+Machine read_machine(FileSystem& files) { return read_machine(files, "/"); }
+
+Machine read_machine(FileSystem& files, const std::filesystem::path& root) {
+  const SystemFiles system(files, root);
+  Machine machine;
+  const std::string processors = system.read_or_nothing("proc/cpuinfo");
+  if (const auto name = find_field(processors, "model name"); name && !name->empty())
+    machine.processor = *name;
+  read_cores(system, machine);
+  const std::string memory = system.read_or_nothing("proc/meminfo");
+  machine.memory_total_bytes = kib_field(memory, "MemTotal");
+  machine.memory_available_bytes = kib_field(memory, "MemAvailable");
+  read_cgroups(system, machine);
+  const std::filesystem::path huge_pages = "sys/kernel/mm/transparent_hugepage";
+  machine.transparent_huge_pages = chosen_of(system.read_or_nothing(huge_pages / "enabled"));
+  machine.huge_page_bytes =
+      system.read_number(huge_pages / "hpage_pmd_size").value_or(kib_field(memory, "Hugepagesize"));
+  return machine;
+}
+
+}  // namespace moeflux

@@ -1,0 +1,254 @@
+#include "kernels/cpu_ops.h"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "base/check.h"
+
+namespace moeflux {
+
+CpuOps::CpuOps(ThreadPool& pool, const KernelTable& kernels, Workspace workspace)
+    : Ops(std::move(workspace)), pool_(&pool), kernels_(&kernels), threads_(pool.threads()) {}
+
+CpuOps::CpuOps(unsigned measured_threads) : Ops(Workspace::measuring()), threads_(measured_threads) {}
+
+void CpuOps::region(std::uint64_t count,
+                    FunctionRef<void(std::uint64_t begin, std::uint64_t end, unsigned worker)> body) {
+  if (!is_measuring()) pool_->parallel_for(count, body);
+}
+
+void CpuOps::each_task(std::uint64_t tasks, FunctionRef<void(std::uint64_t task, unsigned worker)> body) {
+  if (is_measuring()) return;
+  pool_->run([&](unsigned worker) {
+    for (std::uint64_t task = worker; task < tasks; task += threads_) body(task, worker);
+  });
+}
+
+void CpuOps::each_row(std::uint32_t rows, FunctionRef<void(std::uint32_t row)> body) {
+  region(rows, [&](std::uint64_t begin, std::uint64_t end, unsigned) {
+    for (std::uint64_t row = begin; row < end; ++row) body(static_cast<std::uint32_t>(row));
+  });
+}
+
+void CpuOps::each_head(const Heads& heads, FunctionRef<void(std::uint32_t row, std::uint32_t head)> body) {
+  region(std::uint64_t{heads.count} * heads.heads, [&](std::uint64_t begin, std::uint64_t end, unsigned) {
+    for (std::uint64_t i = begin; i < end; ++i)
+      body(static_cast<std::uint32_t>(i / heads.heads), static_cast<std::uint32_t>(i % heads.heads));
+  });
+}
+
+void CpuOps::embed(const TiledMatrix& table, std::span<const TokenId> tokens, Rows out) {
+  MF_REQUIRE(tokens.size() == out.count && table.cols == out.cols, "one row a token");
+  each_row(out.count, [&](std::uint32_t row) {
+    tile16::decode_row(table, tokens[row].index(), {out.row(row), out.cols});
+  });
+}
+
+void CpuOps::rms_norm(Rows x, std::span<const float> weight, float eps, Rows y) {
+  MF_REQUIRE(x.count == y.count && x.cols == y.cols && weight.size() == x.cols, "the shapes agree");
+  each_row(x.count, [&](std::uint32_t row) {
+    kernels_->rows->rms_norm(x.row(row), weight.data(), x.cols, eps, y.row(row));
+  });
+}
+
+void CpuOps::rms_norm(Heads x, std::span<const float> weight, float eps, Heads y) {
+  MF_REQUIRE(weight.size() == x.dim && x.dim == y.dim, "the shapes agree");
+  each_head(x, [&](std::uint32_t row, std::uint32_t head) {
+    kernels_->rows->rms_norm(x.head(row, head), weight.data(), x.dim, eps, y.head(row, head));
+  });
+}
+
+void CpuOps::gated_rms_norm(Heads x, std::span<const float> weight, Heads gate, float eps, Heads y) {
+  MF_REQUIRE(weight.size() == x.dim && x.dim == gate.dim && x.dim == y.dim, "the shapes agree");
+  each_head(x, [&](std::uint32_t row, std::uint32_t head) {
+    kernels_->rows->gated_rms_norm(x.head(row, head), weight.data(), gate.head(row, head), x.dim, eps,
+                                   y.head(row, head));
+  });
+}
+
+void CpuOps::l2_norm(Heads x, float eps, float scale, Heads y) {
+  each_head(x, [&](std::uint32_t row, std::uint32_t head) {
+    kernels_->rows->l2_norm(x.head(row, head), x.dim, eps, scale, y.head(row, head));
+  });
+}
+
+void CpuOps::rope(Heads x, const RopeTable& table, RopePairs pairs) {
+  MF_REQUIRE(x.dim == 2 * table.cos.cols && x.count == table.cos.count, "a pair of channels has an angle");
+  each_head(x, [&](std::uint32_t row, std::uint32_t head) {
+    const RowKernels& rows = *kernels_->rows;
+    (pairs == RopePairs::half_split ? rows.rope_half : rows.rope_interleaved)(
+        x.head(row, head), table.cos.row(row), table.sin.row(row), table.cos.cols);
+  });
+}
+
+void CpuOps::add(Rows x, Rows a, Rows y) {
+  each_row(x.count,
+           [&](std::uint32_t row) { kernels_->rows->add(x.row(row), a.row(row), x.cols, y.row(row)); });
+}
+
+void CpuOps::add_gated(Rows x, Rows a, Rows gate, Rows y) {
+  MF_REQUIRE(gate.cols == 1, "one gate a row");
+  each_row(x.count, [&](std::uint32_t row) {
+    float open = 0;
+    kernels_->rows->sigmoid(gate.row(row), 1, &open);
+    kernels_->rows->add_scaled(x.row(row), a.row(row), open, x.cols, y.row(row));
+  });
+}
+
+void CpuOps::swiglu(Rows gate, Rows up, Rows y) {
+  each_row(y.count, [&](std::uint32_t row) {
+    kernels_->rows->swiglu(gate.row(row), up.row(row), y.cols, y.row(row));
+  });
+}
+
+void CpuOps::sigmoid_gate(Heads x, Heads gate, Heads y) {
+  each_head(x, [&](std::uint32_t row, std::uint32_t head) {
+    kernels_->rows->sigmoid_gate(x.head(row, head), gate.head(row, head), x.dim, y.head(row, head));
+  });
+}
+
+// Channels are cut among the threads, the rows of a segment follow each other.
+void CpuOps::conv(std::span<const RecurrentSegment> segments, Rows x, std::span<const float> weight,
+                  std::uint32_t width, Rows y) {
+  MF_REQUIRE(weight.size() == std::uint64_t{x.cols} * width, "a weight a channel and place");
+  constexpr std::uint32_t kChannels = 64;  // of one task: whole cache lines
+  const std::uint32_t tasks = (x.cols + kChannels - 1) / kChannels;
+  region(segments.size() * tasks, [&](std::uint64_t begin, std::uint64_t end, unsigned) {
+    for (std::uint64_t i = begin; i < end; ++i) {
+      const RecurrentSegment& segment = segments[i / tasks];
+      const auto first = static_cast<std::uint32_t>(i % tasks) * kChannels;
+      ConvArgs args;
+      args.x = x.row(segment.first_row) + first;
+      args.x_stride = x.stride;
+      args.rows = segment.rows;
+      args.channels = std::min(kChannels, x.cols - first);
+      args.width = width;
+      args.weight = weight.data() + std::uint64_t{first} * width;
+      args.state_in = segment.before + first;
+      args.state_out = segment.after + first;
+      args.state_stride = x.cols;
+      args.y = y.row(segment.first_row) + first;
+      args.y_stride = y.stride;
+      kernels_->delta_net->conv(args);
+    }
+  });
+}
+
+void CpuOps::decay_beta(Rows a, Rows b, std::span<const float> rate, std::span<const float> dt_bias,
+                        Rows decay, Rows beta) {
+  MF_REQUIRE(rate.size() == a.cols && dt_bias.size() == a.cols && b.cols == a.cols, "the shapes agree");
+  each_row(a.count, [&](std::uint32_t row) {
+    kernels_->delta_net->decay_beta(a.row(row), b.row(row), rate.data(), dt_bias.data(), a.cols,
+                                    decay.row(row), beta.row(row));
+  });
+}
+
+void CpuOps::delta_rule(std::span<const RecurrentSegment> segments, const DeltaRuleShape& shape,
+                        Heads queries, Heads keys, Heads values, Rows decay, Rows beta, Heads y) {
+  const std::uint32_t sharing = shape.value_heads / shape.key_heads;
+  const std::uint64_t state_size = std::uint64_t{shape.key_dim} * shape.value_dim;
+  region(segments.size() * shape.value_heads, [&](std::uint64_t begin, std::uint64_t end, unsigned) {
+    for (std::uint64_t i = begin; i < end; ++i) {
+      const RecurrentSegment& segment = segments[i / shape.value_heads];
+      const std::uint64_t head = i % shape.value_heads;
+      const std::uint32_t row = segment.first_row;
+      DeltaRuleArgs args;
+      args.queries = queries.head(row, head / sharing);
+      args.keys = keys.head(row, head / sharing);
+      args.values = values.head(row, head);
+      args.query_stride = queries.stride;
+      args.key_stride = keys.stride;
+      args.value_stride = values.stride;
+      args.decay = decay.row(row) + head;
+      args.beta = beta.row(row) + head;
+      args.decay_stride = decay.stride;
+      args.beta_stride = beta.stride;
+      args.rows = segment.rows;
+      args.key_dim = shape.key_dim;
+      args.value_dim = shape.value_dim;
+      args.state_in = segment.before + head * state_size;
+      args.state_out = segment.after + head * state_size;
+      args.y = y.head(row, head);
+      args.y_stride = y.stride;
+      kernels_->delta_net->delta_rule(args);
+    }
+  });
+}
+
+Status CpuOps::route(const RouterRule& rule, Rows logits, std::span<std::uint32_t> experts,
+                     std::span<float> weights) {
+  const std::uint32_t k = rule.experts_per_token;
+  MF_REQUIRE(logits.cols == rule.experts, "one logit an expert");
+  MF_REQUIRE(experts.size() == std::uint64_t{logits.count} * k && weights.size() == experts.size(),
+             "room for every row's choices");
+  const Scope scope(*this);
+  const std::size_t scratch_size = grouped_scratch(rule.experts);
+  const std::span<float> scratch = take_host<float>(scratch_size * threads_);
+  if (is_measuring()) {
+    for (std::size_t i = 0; i < experts.size(); ++i) experts[i] = static_cast<std::uint32_t>(i % k);
+    return {};
+  }
+  std::atomic<std::uint32_t> bad_row = std::numeric_limits<std::uint32_t>::max();  // the first of them
+  region(logits.count, [&](std::uint64_t begin, std::uint64_t end, unsigned worker) {
+    const std::span<float> mine = scratch.subspan(worker * scratch_size, scratch_size);
+    for (std::uint64_t row = begin; row < end; ++row) {
+      const std::span<const float> scores(logits.row(row), rule.experts);
+      const std::span<std::uint32_t> ids = experts.subspan(row * k, k);
+      const std::span<float> shares = weights.subspan(row * k, k);
+      const bool chosen = rule.grouped_sigmoid
+                              ? choose_grouped_sigmoid(*kernels_->rows, rule.grouped, scores,
+                                                       {rule.bias, rule.experts}, mine, ids, shares)
+                              : choose_softmax(*kernels_->rows, scores, mine, ids, shares);
+      if (chosen) continue;
+      std::uint32_t first = bad_row.load(std::memory_order_relaxed);
+      while (row < first && !bad_row.compare_exchange_weak(first, static_cast<std::uint32_t>(row))) {
+      }
+    }
+  });
+  if (bad_row == std::numeric_limits<std::uint32_t>::max()) return {};
+  return Error(ErrorCode::corrupt_data,
+               fmt::format("the router's logits of row {} are not finite", bad_row.load()));
+}
+
+void CpuOps::combine(Rows partials, std::span<const std::uint32_t> places, std::span<const float> weights,
+                     std::uint32_t per_token, Rows y) {
+  each_row(y.count, [&](std::uint32_t row) {
+    float* const out = y.row(row);
+    std::memset(out, 0, y.cols * sizeof(float));
+    for (std::uint32_t k = 0; k < per_token; ++k) {
+      const std::uint64_t index = std::uint64_t{row} * per_token + k;
+      kernels_->rows->add_scaled(out, partials.row(places[index]), weights[index], y.cols, out);
+    }
+  });
+}
+
+void CpuOps::clear(Rows y) {
+  each_row(y.count, [&](std::uint32_t row) { std::memset(y.row(row), 0, y.cols * sizeof(float)); });
+}
+
+void CpuOps::copy(Heads x, Heads y) {
+  MF_REQUIRE(x.count == y.count && x.heads == y.heads && x.dim == y.dim, "the shapes agree");
+  each_head(x, [&](std::uint32_t row, std::uint32_t head) {
+    std::memcpy(y.head(row, head), x.head(row, head), x.dim * sizeof(float));
+  });
+}
+
+void CpuOps::read(Rows from, std::span<float> to) {
+  MF_REQUIRE(to.size() == std::uint64_t{from.count} * from.cols, "room for all rows");
+  if (is_measuring()) return;
+  for (std::uint32_t row = 0; row < from.count; ++row)
+    std::memcpy(to.data() + std::uint64_t{row} * from.cols, from.row(row), from.cols * sizeof(float));
+}
+
+void CpuOps::write(std::span<const float> from, Rows to) {
+  MF_REQUIRE(from.size() == std::uint64_t{to.count} * to.cols, "all rows are given");
+  if (is_measuring()) return;
+  for (std::uint32_t row = 0; row < to.count; ++row)
+    std::memcpy(to.row(row), from.data() + std::uint64_t{row} * to.cols, to.cols * sizeof(float));
+}
+
+}  // namespace moeflux

@@ -1,0 +1,79 @@
+#pragma once
+// Ops on the processor: a thread pool and a table of kernels.
+//
+// Each operation is one or a few parallel regions. How work is cut depends on shapes and on the number of threads
+// and changes no bit: outputs are independent of each other (kernel_table.h). The pool and the table outlive it.
+//
+// A measuring one has neither: it takes scratch memory exactly as the other does and leaves the regions out, so a pass
+// through the layers tells how much they need. Its route() chooses the first experts for every row.
+// One thread at a time.
+
+#include "base/thread_pool.h"
+#include "kernels/kernel_table.h"
+#include "kernels/ops.h"
+
+namespace moeflux {
+
+class CpuOps final : public Ops {
+ public:
+  CpuOps(ThreadPool& pool, const KernelTable& kernels, Workspace workspace);
+  // As if with a pool of so many threads.
+  explicit CpuOps(unsigned measured_threads);
+
+  void embed(const TiledMatrix& table, std::span<const TokenId> tokens, Rows out) override;
+  Input prepare(Rows x) override;
+  void rms_norm(Rows x, std::span<const float> weight, float eps, Rows y) override;
+  void rms_norm(Heads x, std::span<const float> weight, float eps, Heads y) override;
+  void gated_rms_norm(Heads x, std::span<const float> weight, Heads gate, float eps, Heads y) override;
+  void l2_norm(Heads x, float eps, float scale, Heads y) override;
+  void rope(Heads x, const RopeTable& table, RopePairs pairs) override;
+  void add(Rows x, Rows a, Rows y) override;
+  void add_gated(Rows x, Rows a, Rows gate, Rows y) override;
+  void swiglu(Rows gate, Rows up, Rows y) override;
+  void sigmoid_gate(Heads x, Heads gate, Heads y) override;
+  void append(std::span<const KvSegment> segments, Heads keys, Heads values) override;
+  void attend(std::span<const KvSegment> segments, const AttentionShape& shape, Heads queries,
+              Heads y) override;
+  void conv(std::span<const RecurrentSegment> segments, Rows x, std::span<const float> weight,
+            std::uint32_t width, Rows y) override;
+  void decay_beta(Rows a, Rows b, std::span<const float> rate, std::span<const float> dt_bias, Rows decay,
+                  Rows beta) override;
+  void delta_rule(std::span<const RecurrentSegment> segments, const DeltaRuleShape& shape, Heads queries,
+                  Heads keys, Heads values, Rows decay, Rows beta, Heads y) override;
+  Status route(const RouterRule& rule, Rows logits, std::span<std::uint32_t> experts,
+               std::span<float> weights) override;
+  void combine(Rows partials, std::span<const std::uint32_t> places, std::span<const float> weights,
+               std::uint32_t per_token, Rows y) override;
+  void clear(Rows y) override;
+  void copy(Heads x, Heads y) override;
+  void read(Rows from, std::span<float> to) override;
+  void write(std::span<const float> from, Rows to) override;
+
+ private:
+  struct HiddenRows;
+
+  void run_matmul(const TiledMatrix& w, const Input& x, Rows y) override;
+  void run_head_matmul(const HeadMatrices& w, const Heads& x, const Heads& y) override;
+  void run_visit(std::span<const ExpertVisit> visits, const Input& x, Rows partials) override;
+  void run_visit_adding(const ExpertVisit& visit, const Input& x, Rows y) override;
+
+  void attend_rows(std::span<const KvSegment> segments, const AttentionShape& shape,
+                   std::uint32_t rows_of_task, Heads queries, Heads y);
+  void attend_blocks(std::span<const KvSegment> segments, const AttentionShape& shape, Heads queries,
+                     Heads y);
+
+  bool is_measuring() const { return pool_ == nullptr; }
+  // A parallel region: body(begin, end, worker) over 0..count.
+  void region(std::uint64_t count,
+              FunctionRef<void(std::uint64_t begin, std::uint64_t end, unsigned worker)> body);
+  // Tasks of different sizes: body(task, worker), dealt out in turn.
+  void each_task(std::uint64_t tasks, FunctionRef<void(std::uint64_t task, unsigned worker)> body);
+  void each_row(std::uint32_t rows, FunctionRef<void(std::uint32_t row)> body);
+  void each_head(const Heads& heads, FunctionRef<void(std::uint32_t row, std::uint32_t head)> body);
+
+  ThreadPool* pool_ = nullptr;
+  const KernelTable* kernels_ = nullptr;
+  unsigned threads_ = 1;
+};
+
+}  // namespace moeflux

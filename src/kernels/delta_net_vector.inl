@@ -1,0 +1,146 @@
+// The Gated DeltaNet's operations; lanes are channels. Included by the kernels of each ISA after lanes_*.h
+// and lanes_math.inl; delta_net_scalar.cpp says what they compute.
+
+namespace moeflux {
+namespace {
+
+constexpr std::size_t kWidth = law::kLanes;
+// Taps of a convolution at a time; a wider one comes back to what it left in y.
+constexpr std::size_t kTaps = 8;
+
+MF_LANES const float* input_row(const ConvArgs& args, std::size_t row) {
+  const std::size_t remembered = args.width - 1;
+  return row < remembered ? args.state_in + row * args.state_stride
+                          : args.x + (row - remembered) * args.x_stride;
+}
+
+// Taps [first, last) of channels [at, at + count).
+MF_LANES void add_taps(const ConvArgs& args, std::size_t first, std::size_t last, std::size_t at,
+                       std::size_t count) {
+  float weight[kTaps][kWidth] = {};
+  for (std::size_t lane = 0; lane < count; ++lane)
+    for (std::size_t k = first; k < last; ++k)
+      weight[k - first][lane] = args.weight[(at + lane) * args.width + k];
+
+  for (std::size_t t = 0; t < args.rows; ++t) {
+    float* const y = args.y + t * args.y_stride + at;
+    Lanes sum = first == 0 ? broadcast(0.0f) : load_up_to(y, count);
+    for (std::size_t k = first; k < last; ++k)
+      sum = fma(load_up_to(input_row(args, t + k) + at, count), load(weight[k - first]), sum);
+    store_up_to(y, last == args.width ? lanes_silu(sum) : sum, count);
+  }
+}
+
+void conv(const ConvArgs& args) noexcept {
+  for (std::size_t at = 0; at < args.channels; at += kWidth) {
+    const std::size_t count = args.channels - at < kWidth ? args.channels - at : kWidth;
+    for (std::size_t first = 0; first < args.width; first += kTaps)
+      add_taps(args, first, args.width - first < kTaps ? args.width : first + kTaps, at, count);
+    for (std::size_t row = 0; row + 1 < args.width; ++row)
+      store_up_to(args.state_out + row * args.state_stride + at,
+                  load_up_to(input_row(args, args.rows + row) + at, count), count);
+  }
+}
+
+// Channels [at, at + count) of the state: 16 * Groups, or less in a single group. Channels do not depend on
+// each other, so a strip goes through all rows before the next one begins. The decayed state is computed
+// twice, which is cheaper than storing it between the two passes.
+template <unsigned Groups>
+MF_LANES void rule_of_strip(const DeltaRuleArgs& args, std::size_t at, std::size_t count) {
+  const bool whole = count == Groups * kWidth;
+  const std::size_t key_dim = args.key_dim, stride = args.value_dim;
+  const float* before = args.state_in + at;
+  float* const after = args.state_out + at;
+
+  for (std::size_t t = 0; t < args.rows; ++t, before = after) {
+    const float* const query = args.queries + t * args.query_stride;
+    const float* const key = args.keys + t * args.key_stride;
+    const Lanes decay = broadcast(args.decay[t * args.decay_stride]);
+    const Lanes beta = broadcast(args.beta[t * args.beta_stride]);
+    const auto decayed = [=](std::size_t k, unsigned g) {
+      const float* const state = before + k * stride + g * kWidth;
+      return (whole ? load(state) : load_first(state, count)) * decay;
+    };
+
+    Lanes chain[4][Groups];
+    const auto clear_chains = [&chain] {
+#pragma GCC unroll 4
+      for (unsigned c = 0; c < 4; ++c)
+#pragma GCC unroll 4
+        for (unsigned g = 0; g < Groups; ++g) chain[c][g] = broadcast(0.0f);
+    };
+    const auto sum_of_chains = [&chain](unsigned g) {
+      return (chain[0][g] + chain[1][g]) + (chain[2][g] + chain[3][g]);
+    };
+
+    clear_chains();
+    for (std::size_t k = 0; k < key_dim; k += 4) {
+#pragma GCC unroll 4
+      for (unsigned c = 0; c < 4; ++c) {
+        if (k + c >= key_dim) break;
+        const Lanes key_k = broadcast(key[k + c]);
+#pragma GCC unroll 4
+        for (unsigned g = 0; g < Groups; ++g) chain[c][g] = fma(decayed(k + c, g), key_k, chain[c][g]);
+      }
+    }
+    Lanes delta[Groups];
+#pragma GCC unroll 4
+    for (unsigned g = 0; g < Groups; ++g) {
+      const float* const value = args.values + t * args.value_stride + at + g * kWidth;
+      delta[g] = ((whole ? load(value) : load_first(value, count)) - sum_of_chains(g)) * beta;
+    }
+
+    clear_chains();
+    for (std::size_t k = 0; k < key_dim; k += 4) {
+#pragma GCC unroll 4
+      for (unsigned c = 0; c < 4; ++c) {
+        if (k + c >= key_dim) break;
+        const Lanes key_k = broadcast(key[k + c]), query_k = broadcast(query[k + c]);
+#pragma GCC unroll 4
+        for (unsigned g = 0; g < Groups; ++g) {
+          const Lanes state = fma(key_k, delta[g], decayed(k + c, g));
+          float* const to = after + (k + c) * stride + g * kWidth;
+          if (whole) {
+            store(to, state);
+          } else {
+            store_first(to, state, count);
+          }
+          chain[c][g] = fma(state, query_k, chain[c][g]);
+        }
+      }
+    }
+#pragma GCC unroll 4
+    for (unsigned g = 0; g < Groups; ++g) {
+      float* const y = args.y + t * args.y_stride + at + g * kWidth;
+      if (whole) {
+        store(y, sum_of_chains(g));
+      } else {
+        store_first(y, sum_of_chains(g), count);
+      }
+    }
+  }
+}
+
+void delta_rule(const DeltaRuleArgs& args) noexcept {
+  constexpr std::size_t kStrip = kChainSets * kWidth;
+  const std::size_t dim = args.value_dim;
+  std::size_t at = 0;
+  for (; at + kStrip <= dim; at += kStrip) rule_of_strip<kChainSets>(args, at, kStrip);
+  for (; at + kWidth <= dim; at += kWidth) rule_of_strip<1>(args, at, kWidth);
+  if (at < dim) rule_of_strip<1>(args, at, dim - at);
+}
+
+void decay_beta(const float* a, const float* b, const float* rate, const float* dt_bias, std::uint32_t n,
+                float* decay, float* beta) noexcept {
+  for (std::size_t i = 0; i < n; i += kWidth) {
+    const std::size_t count = n - i < kWidth ? n - i : kWidth;
+    const Lanes step = lanes_softplus(load_up_to(a + i, count) + load_up_to(dt_bias + i, count));
+    store_up_to(decay + i, lanes_exp(load_up_to(rate + i, count) * step), count);
+    store_up_to(beta + i, lanes_sigmoid(load_up_to(b + i, count)), count);
+  }
+}
+
+constexpr DeltaNetKernels kDeltaNet = {.conv = conv, .delta_rule = delta_rule, .decay_beta = decay_beta};
+
+}  // namespace
+}  // namespace moeflux

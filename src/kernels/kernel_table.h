@@ -1,0 +1,203 @@
+#pragma once
+// The kernels of one instruction set, as a table of functions.
+//
+// A kernel works on one thread, on plain pointers, and allocates nothing; Ops (kernels/ops.h) cuts batches into
+// calls and spreads them over threads. The tables called "scalar" are the specification of each kernel: plain
+// loops, no tricks. Every other table gives the same bits for the same arguments, whatever the batch and however
+// the work is cut. docs/arithmetic.md says the same in prose.
+//
+// Tables are listable and forceable, chosen once and passed by reference; there is no active table. Immutable:
+// any thread.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace moeflux {
+
+// ---- Matrix products ----------------------------------------------------------------------------------------
+
+// Columns whose sum of activations is kept for products with affine matrices: the smallest group there is.
+inline constexpr std::uint32_t kSumCols = 32;
+// Columns of a plain matrix that are added up before they join the sum over the row.
+inline constexpr std::uint32_t kPlainGroup = 64;
+
+// y[i][r] = sum over k of w[r][k] x[i][k], for some blocks of 16 rows of a matrix in tile16 (quant/tile16.h).
+//
+// One output, by the law: groups ascending. Within a group four chains, c[k mod 4] = fma(w, x[k], c[k mod 4]) from
+// zero, k ascending (counted from the start of the group), and s = (c0 + c1) + (c2 + c3). Then
+//   affine  w is the code as a float; acc = fma(scale, s, acc), acc = fma(bias, X, acc), where X is the sum of the
+//           group's x: its sums of 32 columns, added from left to right;
+//   plain   groups of kPlainGroup columns, the last one may be smaller; acc = acc + s;
+//   fp8     w is the e4m3 number; groups of 128, the last one may be smaller; acc = fma(scale, s, acc).
+// acc begins with zero.
+struct MatmulArgs {
+  const std::byte* blocks = nullptr;   // the first of them
+  std::uint64_t block_stride = 0;      // bytes from one to the next
+  std::uint32_t block_count = 0;       // at least 1
+  std::uint32_t last_block_rows = 16;  // 1..16: rows of the last one that exist; only these are written
+  std::uint32_t cols = 0;
+  std::uint32_t group = 0;  // affine: 32, 64 or 128
+  bool f32_scales = false;  // affine: scales and biases are F32, not BF16
+
+  const float* x = nullptr;               // [batch][cols]
+  std::uint64_t x_stride = 0;             // in floats, from row to row
+  const float* sums = nullptr;            // affine: [batch][cols / 32]
+  std::uint64_t sums_stride = 0;          // in floats
+  const std::uint32_t* x_rows = nullptr;  // which rows of x (and of sums): [batch]; null: 0, 1, ...
+  std::uint32_t batch = 0;
+
+  float* y = nullptr;  // [batch][16 * block_count], the last block as far as it exists
+  std::uint64_t y_stride = 0;
+};
+
+using MatmulKernel = void (*)(const MatmulArgs&) noexcept;
+
+struct MatmulKernels {
+  MatmulKernel affine2, affine3, affine4, affine5, affine6, affine8;
+  MatmulKernel bf16, f32, fp8;
+  // sums[j] = the sum of x[32 j .. 32 j + 32) over 16 virtual lanes; n is a multiple of 32.
+  void (*sums)(const float* x, std::uint32_t n, float* sums) noexcept;
+};
+
+// ---- Operations on rows -------------------------------------------------------------------------------------
+// x, y and the like are [n]; y may be x. Sums over a row: 16 virtual lanes by fma, folded (law.h).
+
+struct RowKernels {
+  // y = (x * (1 / sqrt(sum of x^2 / n + eps))) * weight.
+  void (*rms_norm)(const float* x, const float* weight, std::uint32_t n, float eps, float* y) noexcept;
+  // y = ((x * (1 / sqrt(sum of x^2 / n + eps))) * weight) * silu(gate).
+  void (*gated_rms_norm)(const float* x, const float* weight, const float* gate, std::uint32_t n, float eps,
+                         float* y) noexcept;
+  // y = (x * (1 / sqrt(sum of x^2 + eps))) * scale.
+  void (*l2_norm)(const float* x, std::uint32_t n, float eps, float scale, float* y) noexcept;
+  // y = x + a.
+  void (*add)(const float* x, const float* a, std::uint32_t n, float* y) noexcept;
+  // y = fma(scale, a, x).
+  void (*add_scaled)(const float* x, const float* a, float scale, std::uint32_t n, float* y) noexcept;
+  // y = silu(gate) * up.
+  void (*swiglu)(const float* gate, const float* up, std::uint32_t n, float* y) noexcept;
+  // y = x * sigmoid(gate).
+  void (*sigmoid_gate)(const float* x, const float* gate, std::uint32_t n, float* y) noexcept;
+  void (*sigmoid)(const float* x, std::uint32_t n, float* y) noexcept;
+  // y = exp(x - shift).
+  void (*exp_minus)(const float* x, float shift, std::uint32_t n, float* y) noexcept;
+  // Turns pairs of channels in place: (a, b) becomes (a cos - b sin, a sin + b cos), four products and two sums.
+  // n is the number of pairs. half: pair i is channels i and n + i; interleaved: 2 i and 2 i + 1.
+  void (*rope_half)(float* x, const float* cos, const float* sin, std::uint32_t n) noexcept;
+  void (*rope_interleaved)(float* x, const float* cos, const float* sin, std::uint32_t n) noexcept;
+};
+
+// ---- Attention ----------------------------------------------------------------------------------------------
+
+// Attention is cut into blocks of this many absolute positions, whatever the batch and the threads.
+inline constexpr std::uint32_t kAttentionBlock = 256;
+
+// One block of positions, seen by some queries that share its keys and values. For each query alone:
+//   s[j]   = (query . key[j]) * scale   for j < visible; the product over 16 virtual lanes by fma
+//   max    = the largest s; +0 where that is a zero
+//   p[j]   = exp(s[j] - max)
+//   sum    = the sum of p over 16 virtual lanes (j mod 16)
+//   out[c] = the sum of p[j] value[j][c], j ascending, by fma from zero
+struct AttendArgs {
+  const float* queries = nullptr;  // [count][key_dim]
+  std::uint64_t query_stride = 0;  // in floats, like all strides here
+  std::uint32_t count = 0;
+  const std::uint32_t* visible = nullptr;  // [count], each 1..256: the first so many positions of the block
+  const float* keys = nullptr;             // [256][key_dim], rows that no query sees are not read
+  std::uint64_t key_stride = 0;
+  std::uint32_t key_dim = 0;
+  const float* values = nullptr;  // [256][value_dim]
+  std::uint64_t value_stride = 0;
+  std::uint32_t value_dim = 0;
+  float scale = 0;
+
+  float* max = nullptr;  // [count]
+  float* sum = nullptr;  // [count]
+  float* out = nullptr;  // [count][value_dim]
+  std::uint64_t out_stride = 0;
+};
+
+struct AttentionKernels {
+  void (*attend)(const AttendArgs&) noexcept;
+  // Adds a block's (max, sum, out) to the running ones of the blocks before it, of one query:
+  //   m = the larger max; a = exp(running max - m); b = exp(block max - m)
+  //   running sum = fma(running sum, a, block sum * b); running out the same, channel by channel.
+  void (*merge)(float* running_max, float* running_sum, float* running_out, float block_max, float block_sum,
+                const float* block_out, std::uint32_t value_dim) noexcept;
+  // y = out / sum.
+  void (*finish)(const float* out, float sum, std::uint32_t value_dim, float* y) noexcept;
+};
+
+// ---- Gated DeltaNet -----------------------------------------------------------------------------------------
+
+// The causal convolution of some neighbouring channels, row after row:
+//   y[t][c] = silu(sum over k of in[t - width + 1 + k][c] weight[c][k]), k ascending by fma from zero,
+// where in[-1], in[-2], ... are the rows of the state, the last of which is in[-1].
+struct ConvArgs {
+  const float* x = nullptr;  // [rows][channels]
+  std::uint64_t x_stride = 0;
+  std::uint32_t rows = 0;
+  std::uint32_t channels = 0;
+  std::uint32_t width = 0;          // at least 1
+  const float* weight = nullptr;    // [channels][width]
+  const float* state_in = nullptr;  // [width - 1][channels] before the first row, oldest first
+  float* state_out = nullptr;       // the same after the last one; never state_in
+  std::uint64_t state_stride = 0;
+  float* y = nullptr;  // [rows][channels]; never x
+  std::uint64_t y_stride = 0;
+};
+
+// One value head, row after row. The state S is [key_dim][value_dim]; lanes are value channels v:
+//   S[k][v] = S[k][v] * decay
+//   m[v]    = the sum of S[k][v] key[k]: four chains (k mod 4) by fma, (c0 + c1) + (c2 + c3)
+//   d[v]    = (value[v] - m[v]) * beta
+//   S[k][v] = fma(key[k], d[v], S[k][v])
+//   y[v]    = the sum of S[k][v] query[k]: four chains, as above
+struct DeltaRuleArgs {
+  const float* queries = nullptr;  // [rows][key_dim]
+  const float* keys = nullptr;     // [rows][key_dim]
+  const float* values = nullptr;   // [rows][value_dim]
+  std::uint64_t query_stride = 0, key_stride = 0, value_stride = 0;
+  const float* decay = nullptr;  // [rows], one number a row
+  const float* beta = nullptr;   // [rows]
+  std::uint64_t decay_stride = 0, beta_stride = 0;
+  std::uint32_t rows = 0;
+  std::uint32_t key_dim = 0, value_dim = 0;
+  const float* state_in = nullptr;  // before the first row
+  float* state_out = nullptr;       // after the last one; may be state_in
+  float* y = nullptr;               // [rows][value_dim]
+  std::uint64_t y_stride = 0;
+};
+
+struct DeltaNetKernels {
+  void (*conv)(const ConvArgs&) noexcept;
+  void (*delta_rule)(const DeltaRuleArgs&) noexcept;
+  // decay = exp(rate * softplus(a + dt_bias)), beta = sigmoid(b); all [n].
+  void (*decay_beta)(const float* a, const float* b, const float* rate, const float* dt_bias, std::uint32_t n,
+                     float* decay, float* beta) noexcept;
+};
+
+// ---- Tables -------------------------------------------------------------------------------------------------
+
+struct KernelTable {
+  std::string_view name;  // as --isa takes it: "scalar", "avx2", "avx512"
+  bool (*runs_here)();    // the processor and the operating system both
+  const MatmulKernels* matmul;
+  const RowKernels* rows;
+  const AttentionKernels* attention;
+  const DeltaNetKernels* delta_net;
+};
+
+// Fastest first; scalar is last and runs everywhere.
+std::span<const KernelTable* const> compiled_kernels();
+
+// The fastest that runs here, or the one called `name`: invalid_argument when there is none of that name or this
+// processor does not run it.
+Result<const KernelTable*> select_kernels(std::string_view name = {});
+
+}  // namespace moeflux

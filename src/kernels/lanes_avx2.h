@@ -1,0 +1,169 @@
+#pragma once
+// Sixteen numbers at once, by AVX2 and FMA: two registers of eight. Included by the kernels of this ISA only.
+// lanes_avx512.h says what the names mean.
+
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#define MF_LANES [[gnu::always_inline]] static inline
+
+namespace moeflux {
+namespace {
+
+struct Lanes {
+  __m256 low, high;
+};
+struct Ints {
+  __m256i low, high;
+};
+struct Mask {
+  __m256 low, high;  // all bits of a lane, or none
+};
+
+constexpr unsigned kChainSets = 1;
+
+MF_LANES __m256i first_eight(std::ptrdiff_t count) {
+  const __m256i index = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)), index);
+}
+
+MF_LANES Lanes load(const float* from) { return {_mm256_loadu_ps(from), _mm256_loadu_ps(from + 8)}; }
+MF_LANES void store(float* to, Lanes a) {
+  _mm256_storeu_ps(to, a.low);
+  _mm256_storeu_ps(to + 8, a.high);
+}
+MF_LANES Lanes load_first(const float* from, std::size_t count) {
+  const auto signed_count = static_cast<std::ptrdiff_t>(count);
+  return {_mm256_maskload_ps(from, first_eight(signed_count)),
+          _mm256_maskload_ps(from + 8, first_eight(signed_count - 8))};
+}
+MF_LANES void store_first(float* to, Lanes a, std::size_t count) {
+  const auto signed_count = static_cast<std::ptrdiff_t>(count);
+  _mm256_maskstore_ps(to, first_eight(signed_count), a.low);
+  _mm256_maskstore_ps(to + 8, first_eight(signed_count - 8), a.high);
+}
+MF_LANES Ints load_unit(const std::byte* from) {
+  return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)),
+          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + 32))};
+}
+
+MF_LANES Lanes broadcast(float a) { return {_mm256_set1_ps(a), _mm256_set1_ps(a)}; }
+MF_LANES Ints broadcast(std::int32_t a) { return {_mm256_set1_epi32(a), _mm256_set1_epi32(a)}; }
+
+MF_LANES Lanes operator+(Lanes a, Lanes b) {
+  return {_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)};
+}
+MF_LANES Lanes operator-(Lanes a, Lanes b) {
+  return {_mm256_sub_ps(a.low, b.low), _mm256_sub_ps(a.high, b.high)};
+}
+MF_LANES Lanes operator*(Lanes a, Lanes b) {
+  return {_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high)};
+}
+MF_LANES Lanes operator/(Lanes a, Lanes b) {
+  return {_mm256_div_ps(a.low, b.low), _mm256_div_ps(a.high, b.high)};
+}
+MF_LANES Lanes fma(Lanes a, Lanes b, Lanes c) {
+  return {_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
+}
+MF_LANES Lanes negated(Lanes a) {
+  const __m256 sign = _mm256_castsi256_ps(_mm256_set1_epi32(INT32_MIN));
+  return {_mm256_xor_ps(a.low, sign), _mm256_xor_ps(a.high, sign)};
+}
+MF_LANES Lanes magnitude(Lanes a) {
+  const __m256 rest = _mm256_castsi256_ps(_mm256_set1_epi32(INT32_MAX));
+  return {_mm256_and_ps(a.low, rest), _mm256_and_ps(a.high, rest)};
+}
+
+MF_LANES Mask greater(Lanes a, Lanes b) {
+  return {_mm256_cmp_ps(a.low, b.low, _CMP_GT_OQ), _mm256_cmp_ps(a.high, b.high, _CMP_GT_OQ)};
+}
+MF_LANES Mask less(Lanes a, Lanes b) {
+  return {_mm256_cmp_ps(a.low, b.low, _CMP_LT_OQ), _mm256_cmp_ps(a.high, b.high, _CMP_LT_OQ)};
+}
+MF_LANES Mask not_a_number(Lanes a) {
+  return {_mm256_cmp_ps(a.low, a.low, _CMP_UNORD_Q), _mm256_cmp_ps(a.high, a.high, _CMP_UNORD_Q)};
+}
+MF_LANES Mask equal(Ints a, Ints b) {
+  return {_mm256_castsi256_ps(_mm256_cmpeq_epi32(a.low, b.low)),
+          _mm256_castsi256_ps(_mm256_cmpeq_epi32(a.high, b.high))};
+}
+MF_LANES Lanes select(Mask where, Lanes yes, Lanes no) {
+  return {_mm256_blendv_ps(no.low, yes.low, where.low), _mm256_blendv_ps(no.high, yes.high, where.high)};
+}
+
+MF_LANES Ints operator+(Ints a, Ints b) {
+  return {_mm256_add_epi32(a.low, b.low), _mm256_add_epi32(a.high, b.high)};
+}
+MF_LANES Ints operator-(Ints a, Ints b) {
+  return {_mm256_sub_epi32(a.low, b.low), _mm256_sub_epi32(a.high, b.high)};
+}
+MF_LANES Ints operator&(Ints a, Ints b) {
+  return {_mm256_and_si256(a.low, b.low), _mm256_and_si256(a.high, b.high)};
+}
+MF_LANES Ints operator|(Ints a, Ints b) {
+  return {_mm256_or_si256(a.low, b.low), _mm256_or_si256(a.high, b.high)};
+}
+template <unsigned Bits>
+MF_LANES Ints shift_left(Ints a) {
+  return {_mm256_slli_epi32(a.low, Bits), _mm256_slli_epi32(a.high, Bits)};
+}
+template <unsigned Bits>
+MF_LANES Ints shift_right(Ints a) {
+  return {_mm256_srli_epi32(a.low, Bits), _mm256_srli_epi32(a.high, Bits)};
+}
+template <unsigned Bits>
+MF_LANES Ints shift_right_signed(Ints a) {
+  return {_mm256_srai_epi32(a.low, Bits), _mm256_srai_epi32(a.high, Bits)};
+}
+MF_LANES Lanes to_float(Ints a) { return {_mm256_cvtepi32_ps(a.low), _mm256_cvtepi32_ps(a.high)}; }
+MF_LANES Ints to_int(Lanes a) { return {_mm256_cvttps_epi32(a.low), _mm256_cvttps_epi32(a.high)}; }
+MF_LANES Lanes as_float(Ints a) { return {_mm256_castsi256_ps(a.low), _mm256_castsi256_ps(a.high)}; }
+MF_LANES Ints as_int(Lanes a) { return {_mm256_castps_si256(a.low), _mm256_castps_si256(a.high)}; }
+
+MF_LANES float fold_add(Lanes a) {
+  const __m256 eight = _mm256_add_ps(a.low, a.high);
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+
+MF_LANES float square_root(float a) { return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(a))); }
+
+MF_LANES Lanes swap_neighbours(Lanes a) {
+  return {_mm256_permute_ps(a.low, 0xb1), _mm256_permute_ps(a.high, 0xb1)};
+}
+MF_LANES Lanes eight_twice(__m256 a) {
+  return {_mm256_permutevar8x32_ps(a, _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3)),
+          _mm256_permutevar8x32_ps(a, _mm256_setr_epi32(4, 4, 5, 5, 6, 6, 7, 7))};
+}
+MF_LANES Lanes first_half_twice(Lanes a) { return eight_twice(a.low); }
+MF_LANES Lanes second_half_twice(Lanes a) { return eight_twice(a.high); }
+MF_LANES Lanes negated_even(Lanes a) {
+  const __m256 signs = _mm256_castsi256_ps(_mm256_set1_epi64x(std::int64_t{0x80000000}));
+  return {_mm256_xor_ps(a.low, signs), _mm256_xor_ps(a.high, signs)};
+}
+
+constexpr unsigned kTileRows = 1, kTileCols = 4;
+MF_LANES void fold_add_tile(const Lanes (&a)[kTileRows][kTileCols], float scale, float* to,
+                            std::size_t stride) {
+  const __m256 c0 = _mm256_add_ps(a[0][0].low, a[0][0].high), c1 = _mm256_add_ps(a[0][1].low, a[0][1].high);
+  const __m256 c2 = _mm256_add_ps(a[0][2].low, a[0][2].high), c3 = _mm256_add_ps(a[0][3].low, a[0][3].high);
+  const __m256 c01 =
+      _mm256_add_ps(_mm256_permute2f128_ps(c0, c1, 0x20), _mm256_permute2f128_ps(c0, c1, 0x31));
+  const __m256 c23 =
+      _mm256_add_ps(_mm256_permute2f128_ps(c2, c3, 0x20), _mm256_permute2f128_ps(c2, c3, 0x31));
+  // Two lanes each of columns 0 and 2, and of 1 and 3.
+  const __m256 twos = _mm256_add_ps(_mm256_shuffle_ps(c01, c23, 0x44), _mm256_shuffle_ps(c01, c23, 0xee));
+  const __m128 c02 = _mm256_castps256_ps128(twos), c13 = _mm256_extractf128_ps(twos, 1);
+  const __m128 sums = _mm_mul_ps(_mm_add_ps(_mm_shuffle_ps(c02, c13, 0x88), _mm_shuffle_ps(c02, c13, 0xdd)),
+                                 _mm_set1_ps(scale));
+  _mm_store_ss(to, sums);
+  _mm_store_ss(to + 2 * stride, _mm_shuffle_ps(sums, sums, 1));
+  _mm_store_ss(to + stride, _mm_movehl_ps(sums, sums));
+  _mm_store_ss(to + 3 * stride, _mm_shuffle_ps(sums, sums, 3));
+}
+
+}  // namespace
+}  // namespace moeflux

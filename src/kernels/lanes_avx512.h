@@ -1,0 +1,147 @@
+#pragma once
+// Sixteen numbers at once, by AVX-512 (F, BW, DQ, VL). Included by the kernels of this ISA only.
+//
+// The vocabulary in which kernels/*.inl are written; lanes_avx2.h has the same names. Every operation rounds each
+// lane as the law says for one number, so an algorithm written in these words has one result. Everything has internal
+// linkage: an inline function with a wider instruction set must not be picked by the linker for everyone.
+
+// GCC 12 warns of the deliberately undefined registers in its own header (GCC bug 105593).
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#if !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+#include <immintrin.h>
+#pragma GCC diagnostic pop
+
+#include <cstddef>
+#include <cstdint>
+
+#define MF_LANES [[gnu::always_inline]] static inline
+
+namespace moeflux {
+namespace {
+
+struct Lanes {
+  __m512 v;
+};
+struct Ints {
+  __m512i v;
+};
+struct Mask {
+  __mmask16 v;
+};
+
+// How many independent sets of four chains the registers hold beside what feeds them.
+constexpr unsigned kChainSets = 4;
+
+MF_LANES Mask first_lanes(std::size_t count) { return {static_cast<__mmask16>((1u << count) - 1)}; }
+
+MF_LANES Lanes load(const float* from) { return {_mm512_loadu_ps(from)}; }
+MF_LANES void store(float* to, Lanes a) { _mm512_storeu_ps(to, a.v); }
+// The first `count` (0..16) lanes; the others are read as zero, and not written. Nothing beyond is touched.
+MF_LANES Lanes load_first(const float* from, std::size_t count) {
+  return {_mm512_maskz_loadu_ps(first_lanes(count).v, from)};
+}
+MF_LANES void store_first(float* to, Lanes a, std::size_t count) {
+  _mm512_mask_storeu_ps(to, first_lanes(count).v, a.v);
+}
+MF_LANES Ints load_unit(const std::byte* from) { return {_mm512_loadu_si512(from)}; }  // 64 bytes
+
+MF_LANES Lanes broadcast(float a) { return {_mm512_set1_ps(a)}; }
+MF_LANES Ints broadcast(std::int32_t a) { return {_mm512_set1_epi32(a)}; }
+
+MF_LANES Lanes operator+(Lanes a, Lanes b) { return {_mm512_add_ps(a.v, b.v)}; }
+MF_LANES Lanes operator-(Lanes a, Lanes b) { return {_mm512_sub_ps(a.v, b.v)}; }
+MF_LANES Lanes operator*(Lanes a, Lanes b) { return {_mm512_mul_ps(a.v, b.v)}; }
+MF_LANES Lanes operator/(Lanes a, Lanes b) { return {_mm512_div_ps(a.v, b.v)}; }
+MF_LANES Lanes fma(Lanes a, Lanes b, Lanes c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+MF_LANES Lanes negated(Lanes a) {
+  return {_mm512_xor_ps(a.v, _mm512_castsi512_ps(_mm512_set1_epi32(INT32_MIN)))};
+}
+MF_LANES Lanes magnitude(Lanes a) {
+  return {_mm512_and_ps(a.v, _mm512_castsi512_ps(_mm512_set1_epi32(INT32_MAX)))};
+}
+
+MF_LANES Mask greater(Lanes a, Lanes b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_GT_OQ)}; }
+MF_LANES Mask less(Lanes a, Lanes b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ)}; }
+MF_LANES Mask not_a_number(Lanes a) { return {_mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q)}; }
+MF_LANES Mask equal(Ints a, Ints b) { return {_mm512_cmpeq_epi32_mask(a.v, b.v)}; }
+MF_LANES Lanes select(Mask where, Lanes yes, Lanes no) {
+  return {_mm512_mask_blend_ps(where.v, no.v, yes.v)};
+}
+
+MF_LANES Ints operator+(Ints a, Ints b) { return {_mm512_add_epi32(a.v, b.v)}; }
+MF_LANES Ints operator-(Ints a, Ints b) { return {_mm512_sub_epi32(a.v, b.v)}; }
+MF_LANES Ints operator&(Ints a, Ints b) { return {_mm512_and_si512(a.v, b.v)}; }
+MF_LANES Ints operator|(Ints a, Ints b) { return {_mm512_or_si512(a.v, b.v)}; }
+template <unsigned Bits>
+MF_LANES Ints shift_left(Ints a) {
+  return {_mm512_slli_epi32(a.v, Bits)};
+}
+template <unsigned Bits>
+MF_LANES Ints shift_right(Ints a) {  // zeros come in
+  return {_mm512_srli_epi32(a.v, Bits)};
+}
+template <unsigned Bits>
+MF_LANES Ints shift_right_signed(Ints a) {  // the sign comes in
+  return {_mm512_srai_epi32(a.v, Bits)};
+}
+MF_LANES Lanes to_float(Ints a) { return {_mm512_cvtepi32_ps(a.v)}; }
+MF_LANES Ints to_int(Lanes a) { return {_mm512_cvttps_epi32(a.v)}; }  // of integers in range
+MF_LANES Lanes as_float(Ints a) { return {_mm512_castsi512_ps(a.v)}; }
+MF_LANES Ints as_int(Lanes a) { return {_mm512_castps_si512(a.v)}; }
+
+// law::fold_add.
+MF_LANES float fold_add(Lanes a) {
+  const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+
+MF_LANES float square_root(float a) { return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(a))); }
+
+// For pairs of neighbours: lanes 1 0 3 2 ...; lanes 0..7 or 8..15, each twice; other signs in lanes 0 2 4 ...
+MF_LANES Lanes swap_neighbours(Lanes a) { return {_mm512_shuffle_ps(a.v, a.v, 0xb1)}; }
+MF_LANES Lanes first_half_twice(Lanes a) {
+  return {_mm512_permutexvar_ps(_mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7), a.v)};
+}
+MF_LANES Lanes second_half_twice(Lanes a) {
+  return {_mm512_permutexvar_ps(_mm512_setr_epi32(8, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 13, 14, 14, 15, 15),
+                                a.v)};
+}
+MF_LANES Lanes negated_even(Lanes a) {
+  return {_mm512_xor_ps(a.v, _mm512_castsi512_ps(_mm512_set1_epi64(std::int64_t{0x80000000})))};
+}
+
+// to[c * stride + r] = fold_add(a[r][c]) * scale: a tile of sums at once, since folds can share shuffles.
+constexpr unsigned kTileRows = 4, kTileCols = 4;
+MF_LANES void fold_add_tile(const Lanes (&a)[kTileRows][kTileCols], float scale, float* to,
+                            std::size_t stride) {
+  // Lanes l + 8, then l + 4: columns come to lie in the quarters of a register.
+  __m512 rows[kTileRows];
+#pragma GCC unroll 4
+  for (unsigned r = 0; r < kTileRows; ++r) {
+    const __m512 c01 = _mm512_add_ps(_mm512_shuffle_f32x4(a[r][0].v, a[r][1].v, 0x44),
+                                     _mm512_shuffle_f32x4(a[r][0].v, a[r][1].v, 0xee));
+    const __m512 c23 = _mm512_add_ps(_mm512_shuffle_f32x4(a[r][2].v, a[r][3].v, 0x44),
+                                     _mm512_shuffle_f32x4(a[r][2].v, a[r][3].v, 0xee));
+    rows[r] = _mm512_add_ps(_mm512_shuffle_f32x4(c01, c23, 0x88), _mm512_shuffle_f32x4(c01, c23, 0xdd));
+  }
+  // Lanes l + 2, then l + 1: rows come to lie in the lanes of a quarter.
+  const __m512 r01 =
+      _mm512_add_ps(_mm512_shuffle_ps(rows[0], rows[1], 0x44), _mm512_shuffle_ps(rows[0], rows[1], 0xee));
+  const __m512 r23 =
+      _mm512_add_ps(_mm512_shuffle_ps(rows[2], rows[3], 0x44), _mm512_shuffle_ps(rows[2], rows[3], 0xee));
+  const __m512 sums =
+      _mm512_mul_ps(_mm512_add_ps(_mm512_shuffle_ps(r01, r23, 0x88), _mm512_shuffle_ps(r01, r23, 0xdd)),
+                    _mm512_set1_ps(scale));
+  _mm_storeu_ps(to, _mm512_castps512_ps128(sums));
+  _mm_storeu_ps(to + stride, _mm512_extractf32x4_ps(sums, 1));
+  _mm_storeu_ps(to + 2 * stride, _mm512_extractf32x4_ps(sums, 2));
+  _mm_storeu_ps(to + 3 * stride, _mm512_extractf32x4_ps(sums, 3));
+}
+
+}  // namespace
+}  // namespace moeflux

@@ -1,0 +1,148 @@
+// The specification of every matrix product: plain loops, one output after another, no tricks.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "kernels/isa_tables.h"
+#include "kernels/law.h"
+#include "quant/tile16_layout.h"
+
+namespace moeflux {
+namespace {
+
+using tile16::kBlockRows;
+using tile16::kLaneBytes;
+using tile16::kUnitBytes;
+
+// Some columns of a row that share a scale.
+struct Group {
+  const std::byte* lane;  // the row's lane of the group's first unit
+  std::uint32_t first, cols;
+};
+
+// How each encoding takes part in a product:
+//   group_cols     columns of a group, but for the last one
+//   number()       what column `first + k` is multiplied with
+//   add_group()    acc with the group's sum s of number * x put in; `sums` are those of all of x
+//   group_bytes()  from this group to the next
+
+template <std::uint32_t Bits>
+struct Affine {
+  explicit Affine(const MatmulArgs& args)
+      : group_cols(args.group), format{Bits, args.group, args.f32_scales ? Dtype::f32 : Dtype::bf16} {}
+
+  float number(const Group& group, std::uint32_t k) const {
+    return static_cast<float>(tile16::code_at(group.lane, format, k));
+  }
+  float add_group(float acc, float s, const Group& group, const float* sums) const {
+    const auto [scale, bias] = tile16::scale_and_bias(group.lane + tile16::codes_bytes(format), format);
+    const std::uint32_t begin = group.first / kSumCols, end = (group.first + group.cols) / kSumCols;
+    float sum_of_x = sums[begin];
+    for (std::uint32_t part = begin + 1; part < end; ++part) sum_of_x = sum_of_x + sums[part];
+    return std::fma(bias, sum_of_x, std::fma(scale, s, acc));
+  }
+  std::uint64_t group_bytes(const Group& /*group*/) const { return tile16::group_bytes(format); }
+
+  std::uint32_t group_cols;
+  AffineFormat format;
+};
+
+struct Bf16 {
+  explicit Bf16(const MatmulArgs& /*args*/) {}
+
+  float number(const Group& group, std::uint32_t k) const {
+    return load_float(group.lane + k / 2 * kUnitBytes, k % 2, Dtype::bf16);
+  }
+  float add_group(float acc, float s, const Group& /*group*/, const float* /*sums*/) const { return acc + s; }
+  std::uint64_t group_bytes(const Group& group) const { return (group.cols + 1) / 2 * kUnitBytes; }
+
+  std::uint32_t group_cols = kPlainGroup;
+};
+
+struct F32 {
+  explicit F32(const MatmulArgs& /*args*/) {}
+
+  float number(const Group& group, std::uint32_t k) const { return load<float>(group.lane + k * kUnitBytes); }
+  float add_group(float acc, float s, const Group& /*group*/, const float* /*sums*/) const { return acc + s; }
+  std::uint64_t group_bytes(const Group& group) const { return group.cols * kUnitBytes; }
+
+  std::uint32_t group_cols = kPlainGroup;
+};
+
+struct Fp8 {
+  explicit Fp8(const MatmulArgs& /*args*/) {}
+
+  float number(const Group& group, std::uint32_t k) const {
+    return float_from_e4m3(std::to_integer<std::uint8_t>(group.lane[k / 4 * kUnitBytes + k % 4]));
+  }
+  float add_group(float acc, float s, const Group& group, const float* /*sums*/) const {
+    const float scale = load<float>(group.lane + group_bytes(group) - kUnitBytes);
+    return std::fma(scale, s, acc);
+  }
+  std::uint64_t group_bytes(const Group& group) const { return tile16::fp8_group_bytes(group.cols); }
+
+  std::uint32_t group_cols = Fp8BlockFormat::kBlock;
+};
+
+// One output. lane: the row's lane of its block's first unit.
+template <class Format>
+float product(const Format& format, const std::byte* lane, std::uint32_t cols, const float* x,
+              const float* sums) {
+  float acc = 0;
+  for (std::uint32_t first = 0; first < cols; first += format.group_cols) {
+    const Group group{lane, first, std::min(format.group_cols, cols - first)};
+    float chain[4] = {};
+    for (std::uint32_t k = 0; k < group.cols; ++k)
+      chain[k % 4] = std::fma(format.number(group, k), x[first + k], chain[k % 4]);
+    const float s = (chain[0] + chain[1]) + (chain[2] + chain[3]);
+    acc = format.add_group(acc, s, group, sums);
+    lane += format.group_bytes(group);
+  }
+  return acc;
+}
+
+template <class Format>
+void multiply(const MatmulArgs& args) noexcept {
+  const Format format(args);
+  for (std::uint64_t i = 0; i < args.batch; ++i) {
+    const std::uint64_t x_row = args.x_rows != nullptr ? args.x_rows[i] : i;
+    const float* x = args.x + x_row * args.x_stride;
+    const float* sums = args.sums != nullptr ? args.sums + x_row * args.sums_stride : nullptr;
+    for (std::uint64_t block = 0; block < args.block_count; ++block) {
+      const std::uint64_t rows = block + 1 == args.block_count ? args.last_block_rows : kBlockRows;
+      for (std::uint64_t row = 0; row < rows; ++row) {
+        const std::byte* lane = args.blocks + block * args.block_stride + row * kLaneBytes;
+        args.y[i * args.y_stride + block * kBlockRows + row] = product(format, lane, args.cols, x, sums);
+      }
+    }
+  }
+}
+
+void sums_of_32(const float* x, std::uint32_t n, float* sums) noexcept {
+  for (std::uint64_t first = 0; first < n; first += kSumCols) {
+    float lanes[law::kLanes] = {};
+    for (std::uint64_t k = 0; k < kSumCols; ++k) {
+      float& lane = lanes[k % law::kLanes];
+      lane = lane + x[first + k];
+    }
+    sums[first / kSumCols] = law::fold_add(lanes);
+  }
+}
+
+}  // namespace
+
+const MatmulKernels kScalarMatmul = {
+    .affine2 = multiply<Affine<2>>,
+    .affine3 = multiply<Affine<3>>,
+    .affine4 = multiply<Affine<4>>,
+    .affine5 = multiply<Affine<5>>,
+    .affine6 = multiply<Affine<6>>,
+    .affine8 = multiply<Affine<8>>,
+    .bf16 = multiply<Bf16>,
+    .f32 = multiply<F32>,
+    .fp8 = multiply<Fp8>,
+    .sums = sums_of_32,
+};
+
+}  // namespace moeflux

@@ -1,0 +1,219 @@
+#pragma once
+// The operations that layers are made of, on batches of rows.
+//
+// A layer is a page of calls of Ops in the order of the paper. Ops decides where and on how many threads they run;
+// what they compute is fixed by the law (kernel_table.h), whatever the batch, the threads and the instruction set.
+// Only two things come back to the caller: the router's choices and what read() copies.
+//
+// CpuOps (cpu_ops.h) is a thread pool and a table of kernels. Because layers never look at an activation, it can also
+// run them without either, to learn how much scratch memory they take.
+//
+// Scratch: take() gives memory until the innermost open Scope ends. Nothing here allocates. One thread at a time.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/aligned_buffer.h"
+#include "base/ids.h"
+#include "base/result.h"
+#include "base/workspace.h"
+#include "kernels/router.h"
+#include "kernels/views.h"
+#include "quant/tile16.h"
+
+namespace moeflux {
+
+using tile16::TiledMatrix;
+
+// exact: float32 products of the numbers as they are stored. fast: activations rounded to 8 bits a group.
+enum class Precision { exact, fast };
+std::string_view name_of(Precision precision);
+
+// cos and sin of every row's position, for the pairs of channels that turn: [rows][pairs].
+struct RopeTable {
+  Rows cos, sin;
+};
+enum class RopePairs { half_split, interleaved };
+
+// One matrix a head, one after another; each begins at a block of its own.
+struct HeadMatrices {
+  TiledMatrix all;  // its rows count the padding of every head
+  std::uint32_t heads = 0;
+  std::uint32_t rows = 0;  // of one head
+};
+
+// A block of kAttentionBlock positions of a session's keys and values; [heads][256][dim] each.
+struct KvBlockView {
+  float* keys = nullptr;
+  float* values = nullptr;  // null: a value is the first channels of its key
+};
+
+// The part of a batch that belongs to one session.
+struct KvSegment {
+  std::uint32_t first_row = 0, rows = 0;
+  std::uint32_t position = 0;           // of its first row
+  std::span<const KvBlockView> blocks;  // enough for position + rows
+};
+
+struct AttentionShape {
+  std::uint32_t heads = 0, kv_heads = 0;
+  std::uint32_t key_dim = 0, value_dim = 0;
+  float scale = 0;
+};
+
+// A recurrent state before and after the rows of one segment.
+struct RecurrentSegment {
+  std::uint32_t first_row = 0, rows = 0;
+  const float* before = nullptr;
+  float* after = nullptr;  // never `before`
+};
+
+struct DeltaRuleShape {
+  std::uint32_t key_heads = 0, value_heads = 0;
+  std::uint32_t key_dim = 0, value_dim = 0;
+};
+
+// What a router does with its logits.
+struct RouterRule {
+  bool grouped_sigmoid = false;  // else: softmax
+  GroupedChoice grouped;
+  const float* bias = nullptr;  // grouped_sigmoid: [experts]
+  std::uint32_t experts = 0;
+  std::uint32_t experts_per_token = 0;
+};
+
+// Experts that one call of visit() takes at most.
+inline constexpr std::size_t kVisitsAtOnce = 32;
+
+// A batch's visit to one expert.
+struct ExpertVisit {
+  TiledMatrix gate, up, down;
+  std::span<const std::uint32_t> rows;  // of the batch, ascending
+  std::span<const float> weights;       // visit_adding: of each of them
+  std::uint32_t first_partial = 0;      // visit: where their outputs go, one after another
+};
+
+// Calls since the beginning, counted where work is begun.
+struct OpsCounters {
+  std::uint64_t matrix_calls = 0;   // products of a batch with a resident matrix
+  std::uint64_t expert_visits = 0;  // experts multiplied with their rows
+  friend bool operator==(const OpsCounters&, const OpsCounters&) = default;
+};
+
+class Ops {
+ public:
+  virtual ~Ops() = default;
+  Ops(const Ops&) = delete;
+  Ops& operator=(const Ops&) = delete;
+
+  // Gives back, when it ends, what was taken in it.
+  class Scope {
+   public:
+    explicit Scope(Ops& ops)
+        : ops_(ops), scope_(ops.workspace_), measured_host_before_(ops.measured_host_.size()) {}
+    ~Scope() { ops_.measured_host_.resize(measured_host_before_); }
+
+   private:
+    Ops& ops_;
+    Workspace::Scope scope_;
+    std::size_t measured_host_before_;
+  };
+  Rows take(std::uint32_t count, std::uint32_t cols);
+  // Plain numbers on the caller's side: ids, weights, tables.
+  template <class T>
+  std::span<T> take_host(std::size_t count) {
+    const std::span<T> taken = workspace_.take<T>(count);
+    if (!workspace_.is_measuring()) return taken;
+    return {reinterpret_cast<T*>(measured_host(count * sizeof(T))), count};
+  }
+
+  const OpsCounters& counters() const { return counters_; }
+  const Workspace& workspace() const { return workspace_; }
+
+  // out[i] = row tokens[i] of `table`.
+  virtual void embed(const TiledMatrix& table, std::span<const TokenId> tokens, Rows out) = 0;
+  // What a matrix product needs to know of x beside x. Lives in scratch.
+  virtual Input prepare(Rows x) = 0;
+  // y = x W^T.   w: [y.cols, x.cols]
+  void matmul(const TiledMatrix& w, const Input& x, Rows y) {
+    ++counters_.matrix_calls;
+    run_matmul(w, x, y);
+  }
+  // y[i][h] = W_h x[i][h].
+  void head_matmul(const HeadMatrices& w, const Heads& x, const Heads& y) {
+    ++counters_.matrix_calls;
+    run_head_matmul(w, x, y);
+  }
+
+  virtual void rms_norm(Rows x, std::span<const float> weight, float eps, Rows y) = 0;
+  virtual void rms_norm(Heads x, std::span<const float> weight, float eps, Heads y) = 0;
+  virtual void gated_rms_norm(Heads x, std::span<const float> weight, Heads gate, float eps, Heads y) = 0;
+  virtual void l2_norm(Heads x, float eps, float scale, Heads y) = 0;
+  virtual void rope(Heads x, const RopeTable& table, RopePairs pairs) = 0;
+
+  virtual void add(Rows x, Rows a, Rows y) = 0;
+  virtual void add_gated(Rows x, Rows a, Rows gate,
+                         Rows y) = 0;  // y = fma(sigmoid(gate), a, x); gate: [.., 1]
+  virtual void swiglu(Rows gate, Rows up, Rows y) = 0;
+  virtual void sigmoid_gate(Heads x, Heads gate, Heads y) = 0;
+
+  // Writes the segments' keys and values into their blocks. `values` is empty where the blocks have none.
+  virtual void append(std::span<const KvSegment> segments, Heads keys, Heads values) = 0;
+  // Causal attention of each segment's queries over all its positions up to their own.
+  virtual void attend(std::span<const KvSegment> segments, const AttentionShape& shape, Heads queries,
+                      Heads y) = 0;
+
+  // weight: [x.cols][width]; a state is [width - 1][x.cols].
+  virtual void conv(std::span<const RecurrentSegment> segments, Rows x, std::span<const float> weight,
+                    std::uint32_t width, Rows y) = 0;
+  virtual void decay_beta(Rows a, Rows b, std::span<const float> rate, std::span<const float> dt_bias,
+                          Rows decay, Rows beta) = 0;
+  // A state is [value_heads][key_dim][value_dim].
+  virtual void delta_rule(std::span<const RecurrentSegment> segments, const DeltaRuleShape& shape,
+                          Heads queries, Heads keys, Heads values, Rows decay, Rows beta, Heads y) = 0;
+
+  // The experts of every row, ascending, and their weights: [rows][experts_per_token]. Fails when a logit is not
+  // finite, naming the row.
+  virtual Status route(const RouterRule& rule, Rows logits, std::span<std::uint32_t> experts,
+                       std::span<float> weights) = 0;
+  // Few rows, any order: the experts' outputs, kept in `partials`; then combine() adds them up.
+  void visit(std::span<const ExpertVisit> visits, const Input& x, Rows partials) {
+    counters_.expert_visits += visits.size();
+    run_visit(visits, x, partials);
+  }
+  // y[i] = the sum of weights[i][k] partials[places[i][k]], k ascending, by fma from zero.
+  virtual void combine(Rows partials, std::span<const std::uint32_t> places, std::span<const float> weights,
+                       std::uint32_t per_token, Rows y) = 0;
+  // Many rows, experts in ascending order: y[row] = fma(weight, the expert's output, y[row]).
+  void visit_adding(const ExpertVisit& visit, const Input& x, Rows y) {
+    ++counters_.expert_visits;
+    run_visit_adding(visit, x, y);
+  }
+  virtual void clear(Rows y) = 0;
+  virtual void copy(Heads x, Heads y) = 0;
+
+  // To the caller's side and back.
+  virtual void read(Rows from, std::span<float> to) = 0;
+  virtual void write(std::span<const float> from, Rows to) = 0;
+
+ protected:
+  explicit Ops(Workspace workspace) : workspace_(std::move(workspace)) {}
+
+ private:
+  virtual void run_matmul(const TiledMatrix& w, const Input& x, Rows y) = 0;
+  virtual void run_head_matmul(const HeadMatrices& w, const Heads& x, const Heads& y) = 0;
+  virtual void run_visit(std::span<const ExpertVisit> visits, const Input& x, Rows partials) = 0;
+  virtual void run_visit_adding(const ExpertVisit& visit, const Input& x, Rows y) = 0;
+
+  std::byte* measured_host(std::size_t size);
+
+  Workspace workspace_;
+  OpsCounters counters_;
+  std::vector<AlignedBuffer> measured_host_;  // while measuring, the caller's side is real: it is written to
+};
+
+}  // namespace moeflux

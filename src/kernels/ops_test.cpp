@@ -1,0 +1,682 @@
+#include "kernels/ops.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <vector>
+
+#include "base/expect_contract.h"
+#include "base/sizes.h"
+#include "kernels/cpu_ops.h"
+#include "kernels/test_grid.h"
+#include "quant/testing/random_matrix.h"
+
+namespace moeflux {
+namespace {
+
+using test::Grid;
+using test::Random;
+using test::same_bits;
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr AffineFormat kFourBits{4, 64, Dtype::bf16};
+
+const KernelTable& scalar() { return *compiled_kernels().back(); }
+const KernelTable& fastest() { return **select_kernels(); }
+
+// Operations with threads and memory of their own.
+struct Processor {
+  ThreadPool pool;
+  CpuOps ops;
+  explicit Processor(unsigned threads, const KernelTable& kernels = fastest())
+      : pool(threads), ops(pool, kernels, *Workspace::create(64 * kMiB)) {}
+};
+
+Rows rows_of(Grid& grid) {
+  return {grid.data(), static_cast<std::uint32_t>(grid.rows()), static_cast<std::uint32_t>(grid.cols()),
+          grid.stride()};
+}
+Heads heads_of(Grid& grid, std::uint32_t heads) {
+  return as_heads(rows_of(grid), heads, static_cast<std::uint32_t>(grid.cols()) / heads);
+}
+Grid copy_of_row(const Grid& grid, std::size_t row) {
+  Grid copy(1, grid.cols());
+  std::copy_n(grid.row(row), grid.cols(), copy.data());
+  return copy;
+}
+
+// ---- Scratch ----------------------------------------------------------------------------------------------
+
+TEST(Ops, RowsBeginAtCacheLinesAndDoNotShareTheirSets) {
+  Processor processor(1);
+  const Ops::Scope scope(processor.ops);
+  for (const std::uint32_t cols : {1u, 15u, 16u, 17u, 1024u, 4096u, 7168u}) {
+    const Rows rows = processor.ops.take(5, cols);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(rows.row(3)) % 64, 0u) << cols;
+    EXPECT_GE(rows.stride, cols);
+    EXPECT_NE(rows.stride % 1024, 0u) << cols;
+  }
+}
+
+TEST(Ops, ReadAndWriteCopyRowsWithoutTheirGaps) {
+  Processor processor(1);
+  const Ops::Scope scope(processor.ops);
+  const Rows rows = processor.ops.take(3, 5);
+  std::vector<float> numbers(15), back(15);
+  for (std::size_t i = 0; i < 15; ++i) numbers[i] = static_cast<float>(i);
+  processor.ops.write(numbers, rows);
+  EXPECT_EQ(rows.row(2)[1], 11.0f);
+  processor.ops.read(rows, back);
+  EXPECT_EQ(back, numbers);
+}
+
+// ---- Products ---------------------------------------------------------------------------------------------
+
+class OpsOnEveryIsa : public test::OnEveryIsa {};
+INSTANTIATE_TEST_SUITE_P(, OpsOnEveryIsa, testing::ValuesIn(compiled_kernels()), test::isa_name);
+
+struct Product {
+  Encoding encoding;
+  std::uint32_t rows, cols;
+};
+const Product kProducts[] = {
+    {kFourBits, 75, 192},
+    {AffineFormat{8, 32, Dtype::f32}, 16, 96},
+    {AffineFormat{3, 128, Dtype::bf16}, 200, 256},
+    {PlainFormat{Dtype::bf16}, 1, 70},
+    {PlainFormat{Dtype::f32}, 40, 33},
+    {Fp8BlockFormat{Dtype::f32}, 33, 160},
+};
+
+Grid multiply(CpuOps& ops, const RandomMatrix& matrix, Grid x) {
+  const Ops::Scope scope(ops);
+  Grid y(x.rows(), matrix.view().rows, 3);
+  ops.matmul(matrix.tiled(), ops.prepare(rows_of(x)), rows_of(y));
+  return y;
+}
+
+TEST_P(OpsOnEveryIsa, ProductsHaveTheSameBitsForEveryBatchAndNumberOfThreads) {
+  Random random(1);
+  Processor alone(1, scalar()), one(1, *GetParam()), two(2, *GetParam());
+  for (const Product& product : kProducts) {
+    const RandomMatrix matrix(product.rows, product.cols, product.encoding, random);
+    for (const std::size_t batch : {1u, 2u, 7u, 19u}) {
+      const Grid x = Grid::random(random, batch, product.cols, 5);
+      const Grid y = multiply(one.ops, matrix, x);
+      EXPECT_TRUE(same_bits(multiply(two.ops, matrix, x), y)) << describe(product.encoding);
+      for (std::size_t row = 0; row < batch; ++row)
+        EXPECT_TRUE(
+            same_bits(copy_of_row(y, row), copy_of_row(multiply(alone.ops, matrix, copy_of_row(x, row)), 0)))
+            << describe(product.encoding) << ", row " << row << " of " << batch;
+    }
+  }
+}
+
+TEST(CpuOps, ProductsAreCloseToThoseOfTheDecodedNumbers) {
+  Random random(2);
+  Processor processor(2);
+  for (const Product& product : kProducts) {
+    const RandomMatrix matrix(product.rows, product.cols, product.encoding, random);
+    const std::vector<float> numbers = matrix.numbers();
+    const Grid x = Grid::random(random, 3, product.cols);
+    const Grid y = multiply(processor.ops, matrix, x);
+    for (std::size_t row = 0; row < 3; ++row)
+      for (std::size_t r = 0; r < product.rows; ++r) {
+        double expected = 0;
+        for (std::size_t c = 0; c < product.cols; ++c)
+          expected += static_cast<double>(numbers[r * product.cols + c]) * static_cast<double>(x.row(row)[c]);
+        EXPECT_NEAR(y.row(row)[r], expected, 1e-5) << describe(product.encoding);
+      }
+  }
+}
+
+TEST_P(OpsOnEveryIsa, ProductsOfHeadsAreThoseOfEachHeadAlone) {
+  Random random(3);
+  struct Case {
+    Encoding encoding;
+    std::uint32_t heads, rows, cols;
+  };
+  for (const Case& shape : {Case{kFourBits, 3, 24, 64}, Case{PlainFormat{Dtype::f32}, 5, 64, 20},
+                            Case{PlainFormat{Dtype::bf16}, 1, 7, 32}}) {
+    const std::uint32_t padded = (shape.rows + 15) / 16 * 16;
+    const RandomMatrix all(std::uint64_t{padded} * shape.heads, shape.cols, shape.encoding, random);
+    const Grid x = Grid::random(random, 6, std::size_t{shape.heads} * shape.cols, 4);
+    for (const unsigned threads : {1u, 2u}) {
+      Processor processor(threads, *GetParam());
+      Grid batch = x;
+      Grid y(6, std::size_t{shape.heads} * shape.rows, 2);
+      processor.ops.head_matmul({all.tiled(), shape.heads, shape.rows}, heads_of(batch, shape.heads),
+                                heads_of(y, shape.heads));
+      EXPECT_TRUE(y.intact());
+      for (std::uint32_t head = 0; head < shape.heads; ++head) {
+        TiledMatrix one = all.tiled();
+        one.first_block += std::uint64_t{head} * (padded / 16) * one.block_stride;
+        one.rows = shape.rows;
+        Grid expected(6, shape.rows), found(6, shape.rows);
+        const Ops::Scope scope(processor.ops);
+        const Rows part = rows_of(batch).columns(head * shape.cols, shape.cols);
+        processor.ops.matmul(one, processor.ops.prepare(part), rows_of(expected));
+        for (std::uint32_t row = 0; row < 6; ++row)
+          std::copy_n(y.row(row) + std::size_t{head} * shape.rows, shape.rows, found.row(row));
+        EXPECT_TRUE(same_bits(found, expected)) << "head " << head;
+      }
+    }
+  }
+}
+
+TEST(CpuOps, EmbedGivesTheRowsOfTheTokens) {
+  Random random(4);
+  const RandomMatrix table(50, 64, kFourBits, random);
+  const std::vector<float> numbers = table.numbers();
+  const std::vector<TokenId> tokens = {TokenId(49), TokenId(0), TokenId(17), TokenId(17)};
+  Processor processor(2);
+  Grid out(4, 64);
+  processor.ops.embed(table.tiled(), tokens, rows_of(out));
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    EXPECT_TRUE(std::equal(out.row(i), out.row(i) + 64, numbers.data() + std::size_t{tokens[i].index()} * 64))
+        << i;
+}
+
+// ---- Attention --------------------------------------------------------------------------------------------
+
+// Keys and values of some sessions, and the rows of a batch that continue them.
+class Attention {
+ public:
+  struct Part {
+    std::uint32_t position, rows;
+  };
+
+  Attention(const AttentionShape& shape, const std::vector<Part>& parts, bool has_values, std::uint32_t seed)
+      : shape_(shape), has_values_(has_values) {
+    Random random(seed);
+    for (const Part& part : parts) {
+      Session& session = sessions_.emplace_back(Session{part, row_count_, {}, {}});
+      row_count_ += part.rows;
+      for (std::uint32_t block = 0; block * kAttentionBlock < part.position + part.rows; ++block)
+        session.memory.push_back(Grid::random(random, shape.kv_heads * kAttentionBlock * (has_values ? 2 : 1),
+                                              std::max(shape.key_dim, shape.value_dim)));
+    }
+    queries_ = Grid::random(random, row_count_, std::size_t{shape.heads} * shape.key_dim, 7);
+    for (Session& session : sessions_) {
+      for (Grid& memory : session.memory) {
+        float* const values = memory.data() + std::size_t{shape.kv_heads} * kAttentionBlock * shape.key_dim;
+        session.blocks.push_back({memory.data(), has_values ? values : nullptr});
+      }
+    }
+  }
+
+  std::uint32_t row_count() const { return row_count_; }
+
+  std::vector<KvSegment> all() const {
+    std::vector<KvSegment> segments;
+    for (const Session& session : sessions_)
+      segments.push_back({session.first_row, session.part.rows, session.part.position, session.blocks});
+    return segments;
+  }
+
+  Grid attend(CpuOps& ops, const std::vector<KvSegment>& segments) {
+    Grid y(row_count_, std::size_t{shape_.heads} * shape_.value_dim, 3);
+    ops.attend(segments, shape_, heads_of(queries_, shape_.heads), heads_of(y, shape_.heads));
+    return y;
+  }
+
+  // Every row in a step of its own.
+  Grid attend_row_by_row(CpuOps& ops) {
+    Grid y(row_count_, std::size_t{shape_.heads} * shape_.value_dim, 3);
+    for (const KvSegment& segment : all())
+      for (std::uint32_t i = 0; i < segment.rows; ++i) {
+        const KvSegment one{segment.first_row + i, 1, segment.position + i, segment.blocks};
+        ops.attend({&one, 1}, shape_, heads_of(queries_, shape_.heads), heads_of(y, shape_.heads));
+      }
+    return y;
+  }
+
+  // Softmax as the textbook has it, in float64.
+  double expected(std::uint32_t session, std::uint32_t row, std::uint32_t head, std::uint32_t channel) const {
+    const Session& of = sessions_[session];
+    const std::uint32_t kv_head = head / (shape_.heads / shape_.kv_heads);
+    const float* const query = queries_.row(of.first_row + row) + std::size_t{head} * shape_.key_dim;
+    double sum = 0, mixed = 0;
+    for (std::uint32_t p = 0; p <= of.part.position + row; ++p) {
+      const KvBlockView& block = of.blocks[p / kAttentionBlock];
+      const std::size_t place = std::size_t{kv_head} * kAttentionBlock + p % kAttentionBlock;
+      const float* const key = block.keys + place * shape_.key_dim;
+      const float* const value = has_values_ ? block.values + place * shape_.value_dim : key;
+      double score = 0;
+      for (std::uint32_t c = 0; c < shape_.key_dim; ++c)
+        score += static_cast<double>(query[c]) * static_cast<double>(key[c]);
+      const double weight = std::exp(score * static_cast<double>(shape_.scale));
+      sum += weight;
+      mixed += weight * static_cast<double>(value[channel]);
+    }
+    return mixed / sum;
+  }
+
+ private:
+  struct Session {
+    Part part;
+    std::uint32_t first_row;
+    std::vector<Grid> memory;  // a block each
+    std::vector<KvBlockView> blocks;
+  };
+
+  AttentionShape shape_;
+  bool has_values_;
+  std::vector<Session> sessions_;
+  std::uint32_t row_count_ = 0;
+  Grid queries_{0, 0};
+};
+
+struct AttentionCase {
+  AttentionShape shape;
+  bool has_values;
+};
+const AttentionCase kAttentionCases[] = {
+    {{4, 4, 16, 16, 0.25f}, true},   // heads of their own
+    {{8, 2, 32, 32, 0.2f}, true},    // four heads share one
+    {{6, 1, 20, 12, 0.2f}, true},    // all share one
+    {{40, 1, 24, 16, 0.2f}, false},  // more than one task takes, and values are parts of keys
+};
+// Blocks begin at 0, 256 and 512.
+const std::vector<Attention::Part> kParts = {{0, 5},   {250, 9}, {599, 1}, {511, 1},
+                                             {512, 1}, {0, 1},   {506, 10}};
+
+TEST_P(OpsOnEveryIsa, AttentionHasTheSameBitsForEveryBatchAndNumberOfThreads) {
+  for (const AttentionCase& attention_case : kAttentionCases) {
+    Attention attention(attention_case.shape, kParts, attention_case.has_values, 5);
+    Processor one(1, *GetParam());
+    const Grid expected = attention.attend(one.ops, attention.all());
+    for (const unsigned threads : {1u, 2u, 5u}) {
+      Processor some(threads, *GetParam());
+      EXPECT_TRUE(same_bits(attention.attend(some.ops, attention.all()), expected)) << threads << " threads";
+      if (threads == 1) continue;
+      EXPECT_TRUE(same_bits(attention.attend_row_by_row(some.ops), expected)) << threads << " threads, alone";
+    }
+    Processor by_the_law(1, scalar());
+    EXPECT_TRUE(same_bits(attention.attend_row_by_row(by_the_law.ops), expected))
+        << attention_case.shape.heads;
+  }
+}
+
+TEST(CpuOps, AttentionIsCloseToSoftmaxInFloat64) {
+  for (const AttentionCase& attention_case : kAttentionCases) {
+    const AttentionShape& shape = attention_case.shape;
+    Attention attention(shape, {{590, 10}, {3, 2}}, attention_case.has_values, 6);
+    for (const unsigned threads : {1u, 2u}) {
+      Processor processor(threads);
+      const Grid y = attention.attend(processor.ops, attention.all());
+      for (const std::uint32_t row : {0u, 9u, 10u, 11u})
+        for (std::uint32_t head = 0; head < shape.heads; ++head)
+          for (std::uint32_t c = 0; c < shape.value_dim; c += 5)
+            ASSERT_NEAR(y.row(row)[head * shape.value_dim + c],
+                        attention.expected(row < 10 ? 0 : 1, row < 10 ? row : row - 10, head, c), 1e-5)
+                << "row " << row << ", head " << head;
+    }
+  }
+}
+
+TEST(CpuOps, AppendPutsRowsIntoTheirBlocks) {
+  Random random(7);
+  constexpr std::uint32_t kHeads = 2, kDim = 3;
+  for (const bool has_values : {true, false}) {
+    std::vector<Grid> memory;
+    for (int block = 0; block < 3; ++block) memory.emplace_back(kHeads * kAttentionBlock * 2, kDim);
+    const auto view_of = [&](Grid& grid) {
+      return KvBlockView{grid.row(0), has_values ? grid.row(kHeads * kAttentionBlock) : nullptr};
+    };
+    const std::vector<KvBlockView> first = {view_of(memory[0]), view_of(memory[1])};
+    const std::vector<KvBlockView> second = {view_of(memory[2])};
+    const std::vector<KvSegment> segments = {{0, 4, 254, first}, {4, 2, 7, second}};
+    Grid keys = Grid::random(random, 6, kHeads * kDim), values = Grid::random(random, 6, kHeads * kDim);
+    Processor processor(2);
+    processor.ops.append(segments, heads_of(keys, kHeads), has_values ? heads_of(values, kHeads) : Heads{});
+    const auto expect = [&](Grid& block, std::uint32_t place, std::uint32_t row) {
+      for (std::uint32_t head = 0; head < kHeads; ++head)
+        for (std::uint32_t c = 0; c < kDim; ++c) {
+          EXPECT_EQ(block.row(head * kAttentionBlock + place)[c], keys.row(row)[head * kDim + c]);
+          const float value = block.row((kHeads + head) * kAttentionBlock + place)[c];
+          if (has_values)
+            EXPECT_EQ(value, values.row(row)[head * kDim + c]);
+          else
+            EXPECT_TRUE(std::isnan(value));
+        }
+    };
+    expect(memory[0], 254, 0);
+    expect(memory[0], 255, 1);
+    expect(memory[1], 0, 2);
+    expect(memory[1], 1, 3);
+    expect(memory[2], 7, 4);
+    expect(memory[2], 8, 5);
+    EXPECT_TRUE(std::isnan(memory[0].row(253)[0]));
+    EXPECT_TRUE(std::isnan(memory[1].row(2)[0]));
+    EXPECT_TRUE(std::isnan(memory[2].row(9)[0]));
+  }
+}
+
+// ---- Recurrent layers -------------------------------------------------------------------------------------
+
+TEST_P(OpsOnEveryIsa, RecurrentRowsHaveTheSameBitsHoweverTheyAreCut) {
+  constexpr std::uint32_t kRows = 11, kWidth = 4;
+  constexpr DeltaRuleShape kShape{2, 4, 24, 20};
+  constexpr std::uint32_t kChannels = 2 * 2 * 24 + 4 * 20;  // queries, keys, values
+  Random random(8);
+  Grid x = Grid::random(random, 2 * kRows, kChannels, 3);  // two sessions, one after the other
+  Grid weight = Grid::random(random, kChannels, kWidth);
+  Grid decay = Grid::random(random, 2 * kRows, 4), beta = Grid::random(random, 2 * kRows, 4);
+  Grid rate = Grid::random(random, 1, 4), dt_bias = Grid::random(random, 1, 4);
+  const std::span<const float> weights(weight.data(), kChannels * kWidth);
+
+  struct State {
+    std::vector<float> conv = std::vector<float>((kWidth - 1) * kChannels);
+    std::vector<float> delta = std::vector<float>(4 * 24 * 20);
+  };
+  // Each step takes `cut` more rows of both sessions.
+  const auto run = [&](CpuOps& ops, std::uint32_t cut) {
+    Grid mixed(2 * kRows, kChannels), y(2 * kRows, 4 * 20);
+    Grid a = decay, b = beta;
+    ops.decay_beta(rows_of(a), rows_of(b), {rate.data(), 4}, {dt_bias.data(), 4}, rows_of(a), rows_of(b));
+    State before[2], after[2];
+    for (std::uint32_t first = 0; first < kRows; first += cut) {
+      const std::uint32_t count = std::min(cut, kRows - first);
+      std::vector<RecurrentSegment> conv, delta;
+      for (std::uint32_t s = 0; s < 2; ++s) {
+        conv.push_back({s * kRows + first, count, before[s].conv.data(), after[s].conv.data()});
+        delta.push_back({s * kRows + first, count, before[s].delta.data(), after[s].delta.data()});
+      }
+      ops.conv(conv, rows_of(x), weights, kWidth, rows_of(mixed));
+      const Heads queries = as_heads(rows_of(mixed).columns(0, 48), 2, 24);
+      const Heads keys = as_heads(rows_of(mixed).columns(48, 48), 2, 24);
+      const Heads values = as_heads(rows_of(mixed).columns(96, 80), 4, 20);
+      ops.delta_rule(delta, kShape, queries, keys, values, rows_of(a), rows_of(b), heads_of(y, 4));
+      std::swap(before, after);
+    }
+    return y;
+  };
+
+  Processor by_the_law(1, scalar());
+  const Grid expected = run(by_the_law.ops, kRows);
+  for (const unsigned threads : {1u, 2u})
+    for (const std::uint32_t cut : {1u, 2u, 3u, kRows}) {
+      Processor processor(threads, *GetParam());
+      EXPECT_TRUE(same_bits(run(processor.ops, cut), expected))
+          << threads << " threads, " << cut << " rows a step";
+    }
+}
+
+// ---- Experts ----------------------------------------------------------------------------------------------
+
+// A batch, its experts, and who visits whom with what weight.
+struct Visits {
+  static constexpr std::uint32_t kDim = 128, kHidden = 72, kPerToken = 3;
+
+  struct Expert {
+    RandomMatrix gate, up, down;
+    std::vector<std::uint32_t> rows, places;  // places: row * kPerToken + k
+    std::vector<float> weights;
+  };
+
+  Visits(std::uint32_t row_count, std::uint32_t expert_count, std::uint32_t seed)
+      : random(seed), x(Grid::random(random, row_count, kDim, 9)) {
+    const Encoding wide = kFourBits, narrow = PlainFormat{Dtype::bf16};  // 72 columns are no whole groups
+    for (std::uint32_t e = 0; e < expert_count; ++e)
+      experts.push_back({RandomMatrix(kHidden, kDim, wide, random),
+                         RandomMatrix(kHidden, kDim, wide, random),
+                         RandomMatrix(kDim, kHidden, narrow, random),
+                         {},
+                         {},
+                         {}});
+    for (std::uint32_t row = 0; row < row_count; ++row) {
+      std::vector<std::uint32_t> ids(expert_count);
+      for (std::uint32_t e = 0; e < expert_count; ++e) ids[e] = e;
+      std::shuffle(ids.begin(), ids.end(), random);
+      std::sort(ids.begin(), ids.begin() + kPerToken);
+      for (std::uint32_t k = 0; k < kPerToken; ++k) {
+        Expert& expert = experts[ids[k]];
+        expert.rows.push_back(row);
+        expert.places.push_back(row * kPerToken + k);
+        expert.weights.push_back(0.5f + 0.4f * random_number(random));
+      }
+    }
+  }
+
+  ExpertVisit visit(const Expert& expert, std::uint32_t first_partial) const {
+    return {expert.gate.tiled(), expert.up.tiled(), expert.down.tiled(),
+            expert.rows,         expert.weights,    first_partial};
+  }
+
+  // Experts in the order of `ids`, `at_once` in one call; then the sum.
+  Grid visit_and_combine(CpuOps& ops, std::span<const std::uint32_t> ids, std::size_t at_once) {
+    const Ops::Scope scope(ops);
+    const Input input = ops.prepare(rows_of(x));
+    const std::size_t choices = x.rows() * kPerToken;
+    const Rows partials = ops.take(static_cast<std::uint32_t>(choices), kDim);
+    std::vector<std::uint32_t> partial_of(choices);
+    std::vector<float> weights(choices);
+    std::vector<ExpertVisit> visits;
+    std::uint32_t first = 0;
+    for (const std::uint32_t id : ids) {
+      const Expert& expert = experts[id];
+      for (std::size_t i = 0; i < expert.rows.size(); ++i) {
+        partial_of[expert.places[i]] = first + static_cast<std::uint32_t>(i);
+        weights[expert.places[i]] = expert.weights[i];
+      }
+      if (!expert.rows.empty()) visits.push_back(visit(expert, first));
+      first += static_cast<std::uint32_t>(expert.rows.size());
+    }
+    for (std::size_t i = 0; i < visits.size(); i += at_once)
+      ops.visit(std::span(visits).subspan(i, std::min(at_once, visits.size() - i)), input, partials);
+    Grid y(x.rows(), kDim, 1);
+    ops.combine(partials, partial_of, weights, kPerToken, rows_of(y));
+    return y;
+  }
+
+  Grid visit_adding(CpuOps& ops) {
+    const Ops::Scope scope(ops);
+    const Input input = ops.prepare(rows_of(x));
+    Grid y(x.rows(), kDim, 1);
+    ops.clear(rows_of(y));
+    for (const Expert& expert : experts)
+      if (!expert.rows.empty()) ops.visit_adding(visit(expert, 0), input, rows_of(y));
+    return y;
+  }
+
+  Random random;
+  Grid x;
+  std::vector<Expert> experts;
+};
+
+TEST_P(OpsOnEveryIsa, ExpertsGiveTheSameBitsKeptOrAddedAtOnce) {
+  for (const std::uint32_t rows : {1u, 5u, 17u}) {
+    Visits visits(rows, 7, 9);
+    std::vector<std::uint32_t> ids = {0, 1, 2, 3, 4, 5, 6};
+    Processor by_the_law(1, scalar());
+    const Grid expected = visits.visit_adding(by_the_law.ops);
+    for (const unsigned threads : {1u, 2u}) {
+      Processor processor(threads, *GetParam());
+      EXPECT_TRUE(same_bits(visits.visit_adding(processor.ops), expected)) << rows << " rows";
+      for (const std::size_t at_once : {1u, 3u, 7u}) {
+        std::shuffle(ids.begin(), ids.end(), visits.random);
+        EXPECT_TRUE(same_bits(visits.visit_and_combine(processor.ops, ids, at_once), expected))
+            << rows << " rows, " << at_once << " at once, " << threads << " threads";
+      }
+    }
+  }
+}
+
+TEST(CpuOps, CountsMatricesAndExpertsWhereTheyAreBegun) {
+  Random random(10);
+  Processor processor(1);
+  const RandomMatrix matrix(32, 64, kFourBits, random);
+  multiply(processor.ops, matrix, Grid::random(random, 9, 64));
+  EXPECT_EQ(processor.ops.counters(), (OpsCounters{.matrix_calls = 1}));
+  Grid x = Grid::random(random, 9, 128), y(9, 32);
+  processor.ops.head_matmul({matrix.tiled(), 2, 16}, heads_of(x, 2), heads_of(y, 2));
+  EXPECT_EQ(processor.ops.counters(), (OpsCounters{.matrix_calls = 2}));
+  Visits visits(9, 4, 11);
+  const std::vector<std::uint32_t> ids = {0, 1, 2, 3};
+  visits.visit_and_combine(processor.ops, ids, 4);
+  EXPECT_EQ(processor.ops.counters(), (OpsCounters{.matrix_calls = 2, .expert_visits = 4}));
+  visits.visit_adding(processor.ops);
+  EXPECT_EQ(processor.ops.counters(), (OpsCounters{.matrix_calls = 2, .expert_visits = 8}));
+}
+
+// ---- Routing ----------------------------------------------------------------------------------------------
+
+struct Routed {
+  std::vector<std::uint32_t> experts;
+  std::vector<float> weights;
+  Status status;
+  Routed(Ops& ops, const RouterRule& rule, Grid logits)
+      : experts(logits.rows() * rule.experts_per_token),
+        weights(experts.size()),
+        status(ops.route(rule, rows_of(logits), experts, weights)) {}
+};
+
+RouterRule softmax_rule() { return {.grouped = {}, .experts = 12, .experts_per_token = 3}; }
+RouterRule grouped_rule(const std::vector<float>& bias) {
+  return {.grouped_sigmoid = true,
+          .grouped = {.groups = 4, .groups_kept = 2, .normalise = true, .scale = 2.5f},
+          .bias = bias.data(),
+          .experts = 12,
+          .experts_per_token = 3};
+}
+
+TEST_P(OpsOnEveryIsa, RoutesEveryRowTheSameForEveryBatchAndNumberOfThreads) {
+  Random random(12);
+  const Grid logits = Grid::random(random, 23, 12, 4);
+  std::vector<float> bias(12);
+  for (float& one : bias) one = 0.1f * random_number(random);
+  for (const RouterRule& rule : {softmax_rule(), grouped_rule(bias)}) {
+    Processor by_the_law(1, scalar()), one(1, *GetParam()), two(2, *GetParam());
+    const Routed expected(by_the_law.ops, rule, logits);
+    ASSERT_TRUE(expected.status);
+    for (Processor* const processor : {&one, &two}) {
+      const Routed found(processor->ops, rule, logits);
+      EXPECT_EQ(found.experts, expected.experts);
+      EXPECT_EQ(found.weights, expected.weights);
+    }
+    for (std::size_t row = 0; row < logits.rows(); ++row) {
+      const Routed alone(one.ops, rule, copy_of_row(logits, row));
+      EXPECT_TRUE(std::ranges::equal(alone.experts, std::span(expected.experts).subspan(3 * row, 3)));
+      EXPECT_TRUE(std::ranges::equal(alone.weights, std::span(expected.weights).subspan(3 * row, 3)));
+      EXPECT_TRUE(std::is_sorted(alone.experts.begin(), alone.experts.end()));
+    }
+  }
+}
+
+TEST(CpuOps, NamesTheFirstRowWhoseLogitsAreNotFinite) {
+  Random random(13);
+  const std::vector<float> bias(12);
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
+                          -std::numeric_limits<float>::infinity()})
+    for (const RouterRule& rule : {softmax_rule(), grouped_rule(bias)})
+      for (const unsigned threads : {1u, 2u, 4u}) {
+        Grid logits = Grid::random(random, 16, 12);
+        logits.row(13)[0] = bad;
+        logits.row(5)[11] = bad;
+        logits.row(9)[3] = bad;
+        Processor processor(threads);
+        const Routed routed(processor.ops, rule, logits);
+        ASSERT_FALSE(routed.status);
+        EXPECT_EQ(routed.status.error().code(), ErrorCode::corrupt_data);
+        EXPECT_THAT(routed.status.error().message(), AllOf(HasSubstr("row 5"), HasSubstr("not finite")));
+      }
+}
+
+// ---- Measuring --------------------------------------------------------------------------------------------
+
+// Every operation that takes scratch memory, on views whose memory a measuring one must not touch.
+void use_everything(Ops& ops, std::uint32_t rows, bool few_positions, const std::function<void(Rows)>& fill) {
+  const Ops::Scope scope(ops);
+  std::mt19937 random(14);
+  const RandomMatrix matrix(75, 192, kFourBits, random);
+  const RandomMatrix heads(3 * 32, 64, PlainFormat{Dtype::f32}, random);
+  const Rows x = ops.take(rows, 192);
+  fill(x);
+  {
+    const Ops::Scope inner(ops);
+    ops.matmul(matrix.tiled(), ops.prepare(x), ops.take(rows, 75));
+  }
+  {
+    const Ops::Scope inner(ops);
+    const Rows y = ops.take(rows, 3 * 30);
+    ops.head_matmul({heads.tiled(), 3, 30}, as_heads(x, 3, 64), as_heads(y, 3, 30));
+  }
+  {
+    const Ops::Scope inner(ops);
+    const Rows logits = ops.take(rows, 12);
+    fill(logits);
+    const std::span<std::uint32_t> experts = ops.take_host<std::uint32_t>(rows * std::size_t{3});
+    const std::span<float> weights = ops.take_host<float>(rows * std::size_t{3});
+    EXPECT_TRUE(ops.route(softmax_rule(), logits, experts, weights));
+    for (const std::uint32_t expert : experts) EXPECT_LT(expert, 12u);
+  }
+  {
+    const Ops::Scope inner(ops);
+    const std::uint32_t position = few_positions ? 0 : 700;
+    const std::span<KvBlockView> blocks = ops.take_host<KvBlockView>((position + rows) / kAttentionBlock + 1);
+    for (KvBlockView& block : blocks) {
+      const Rows memory = ops.take(2 * kAttentionBlock, 48);
+      fill(memory);
+      block = {memory.row(0), memory.row(kAttentionBlock)};
+    }
+    const KvSegment segment{0, rows, position, blocks};
+    const AttentionShape shape{4, 1, 48, 48, 0.1f};
+    const Rows y = ops.take(rows, 192);
+    ops.append({&segment, 1}, as_heads(x.columns(0, 48), 1, 48), as_heads(x.columns(48, 48), 1, 48));
+    ops.attend({&segment, 1}, shape, as_heads(x, 4, 48), as_heads(y, 4, 48));
+  }
+  const RandomMatrix gate(96, 192, kFourBits, random),
+      down(192, 96, AffineFormat{8, 32, Dtype::bf16}, random);
+  std::vector<std::uint32_t> all(rows);
+  for (std::uint32_t i = 0; i < rows; ++i) all[i] = i;
+  const std::vector<float> weights(rows, 0.5f);
+  const Input input = ops.prepare(x);
+  const Rows y = ops.take(rows, 192);
+  const std::vector<ExpertVisit> visits = {{gate.tiled(), gate.tiled(), down.tiled(), all, weights, 0},
+                                           {gate.tiled(), gate.tiled(), down.tiled(), all, weights, rows}};
+  ops.clear(y);
+  ops.visit_adding(visits[0], input, y);
+  ops.visit(visits, input, ops.take(2 * rows, 192));
+}
+
+TEST(CpuOps, MeasuresTheScratchMemoryThatItTakes) {
+  for (const unsigned threads : {1u, 2u, 7u})
+    for (const std::uint32_t rows : {1u, 3u, 60u})
+      for (const bool few_positions : {true, false}) {
+        Processor processor(threads);
+        std::mt19937 random(15);
+        use_everything(processor.ops, rows, few_positions, [&](Rows made) {
+          for (std::uint32_t row = 0; row < made.count; ++row)
+            for (std::uint32_t c = 0; c < made.cols; ++c) made.row(row)[c] = random_number(random);
+        });
+        CpuOps measuring(threads);
+        use_everything(measuring, rows, few_positions, [](Rows) {});
+        EXPECT_EQ(measuring.workspace().high_water(), processor.ops.workspace().high_water())
+            << threads << " threads, " << rows << " rows";
+        EXPECT_EQ(measuring.workspace().used(), 0u);
+        EXPECT_EQ(measuring.counters(), processor.ops.counters());
+      }
+}
+
+TEST(CpuOps, KnowsHowItsPrecisionsAreCalled) {
+  EXPECT_EQ(name_of(Precision::exact), "exact");
+  EXPECT_EQ(name_of(Precision::fast), "fast");
+}
+
+TEST(CpuOpsContract, ShapesAgree) {
+  std::mt19937 random(16);
+  Processor processor(1);
+  const RandomMatrix matrix(32, 64, kFourBits, random);
+  Grid x(2, 64), y(2, 31);
+  EXPECT_CONTRACT(processor.ops.matmul(matrix.tiled(), {rows_of(x), {}}, rows_of(y)), "the shapes agree");
+}
+
+}  // namespace
+}  // namespace moeflux

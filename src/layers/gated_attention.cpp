@@ -1,0 +1,52 @@
+#include "layers/gated_attention.h"
+
+#include <cmath>
+
+namespace moeflux {
+
+GatedAttention::GatedAttention(const GatedAttentionConfig& config, double norm_eps, std::size_t rope,
+                               const Weights& weights)
+    : config_(config),
+      norm_eps_(static_cast<float>(norm_eps)),
+      rope_(rope),
+      query_gate_(weights.matrix("self_attn.q_proj")),
+      key_(weights.matrix("self_attn.k_proj")),
+      value_(weights.matrix("self_attn.v_proj")),
+      query_norm_(weights.vector("self_attn.q_norm")),
+      key_norm_(weights.vector("self_attn.k_norm")),
+      out_(weights.matrix("self_attn.o_proj")) {}
+
+void GatedAttention::forward(const Step& step, LayerId layer, const Input& x, Rows y) const {
+  Ops& ops = step.ops;
+  const Ops::Scope scope(ops);
+  const std::uint32_t rows = step.rows, dim = config_.head_dim;
+
+  const Rows query_gate = ops.take(rows, 2 * config_.query_dim());
+  const Rows key = ops.take(rows, config_.kv_dim());
+  const Rows value = ops.take(rows, config_.kv_dim());
+  ops.matmul(query_gate_, x, query_gate);
+  ops.matmul(key_, x, key);
+  ops.matmul(value_, x, value);
+  const Heads both = as_heads(query_gate, config_.query_heads, 2 * dim);
+  const Heads queries = both.part(0, dim), gates = both.part(dim, dim);
+  const Heads keys = as_heads(key, config_.kv_heads, dim);
+
+  ops.rms_norm(queries, query_norm_, norm_eps_, queries);
+  ops.rms_norm(keys, key_norm_, norm_eps_, keys);
+  const RopePairs pairs =
+      config_.rope.pairing == RopePairing::half_split ? RopePairs::half_split : RopePairs::interleaved;
+  ops.rope(queries.part(0, config_.rope.dims), step.rope[rope_], pairs);
+  ops.rope(keys.part(0, config_.rope.dims), step.rope[rope_], pairs);
+
+  const std::span<const KvSegment> segments = kv_segments(step, layer);
+  ops.append(segments, keys, as_heads(value, config_.kv_heads, dim));
+  const Rows mixed = ops.take(rows, config_.query_dim());
+  const Heads mixed_heads = as_heads(mixed, config_.query_heads, dim);
+  const AttentionShape shape{config_.query_heads, config_.kv_heads, dim, dim,
+                             static_cast<float>(1 / std::sqrt(static_cast<double>(dim)))};
+  ops.attend(segments, shape, queries, mixed_heads);
+  ops.sigmoid_gate(mixed_heads, gates, mixed_heads);
+  ops.matmul(out_, ops.prepare(mixed), y);
+}
+
+}  // namespace moeflux

@@ -1,0 +1,166 @@
+#include "layers/moe.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/check.h"
+#include "base/overloaded.h"
+
+namespace moeflux {
+
+// Who goes where: the rows' choices, and the same by expert. In scratch memory.
+struct Moe::Choices {
+  std::uint32_t per_token;
+  std::span<std::uint32_t> experts;  // [rows][per_token], ascending in a row
+  std::span<float> weights;          // the same
+  std::span<std::uint32_t> wanted;   // ascending, each once
+  std::span<std::uint32_t> first;    // [experts + 1]: where an expert's visitors begin
+  std::span<std::uint32_t> rows;     // visitors: which row,
+  std::span<float> row_weights;      // its weight,
+  std::span<std::uint32_t> places;   // and which choice it is: row * per_token + k
+
+  Choices(Ops& ops, std::uint32_t row_count, std::uint32_t expert_count, std::uint32_t k)
+      : per_token(k),
+        experts(ops.take_host<std::uint32_t>(std::size_t{row_count} * k)),
+        weights(ops.take_host<float>(experts.size())),
+        wanted(ops.take_host<std::uint32_t>(std::min<std::size_t>(expert_count, experts.size()))),
+        first(ops.take_host<std::uint32_t>(std::size_t{expert_count} + 1)),
+        rows(ops.take_host<std::uint32_t>(experts.size())),
+        row_weights(ops.take_host<float>(experts.size())),
+        places(ops.take_host<std::uint32_t>(experts.size())) {}
+
+  // A counting sort of the choices by expert; rows stay ascending.
+  void sort_by_expert() {
+    std::ranges::fill(first, 0u);
+    for (const std::uint32_t expert : experts) ++first[expert + 1];
+    std::size_t count = 0;
+    for (std::uint32_t e = 0; e + 1 < first.size(); ++e) {
+      if (first[e + 1] != 0) wanted[count++] = e;
+      first[e + 1] += first[e];
+    }
+    wanted = wanted.first(count);
+    for (std::size_t i = 0; i < experts.size(); ++i) {
+      const std::uint32_t at = first[experts[i]]++;  // moves every beginning to the next one,
+      rows[at] = static_cast<std::uint32_t>(i / per_token);
+      row_weights[at] = weights[i];
+      places[at] = static_cast<std::uint32_t>(i);
+    }
+    for (std::size_t e = first.size() - 1; e > 0; --e) first[e] = first[e - 1];  // which is put right
+    first[0] = 0;
+  }
+
+  std::uint32_t count_of(std::uint32_t expert) const { return first[expert + 1] - first[expert]; }
+
+  ExpertVisit visit(const Lease& lease) const {
+    const std::uint32_t expert = lease.expert().index();
+    const ExpertView& view = lease.view();
+    return {view.gate,
+            view.up,
+            view.down,
+            rows.subspan(first[expert], count_of(expert)),
+            row_weights.subspan(first[expert], count_of(expert)),
+            first[expert]};
+  }
+};
+
+Moe::Moe(const MoeConfig& config, const Weights& weights)
+    : config_(config), router_(weights.matrix("mlp.gate")) {
+  rule_.experts = config.experts;
+  rule_.experts_per_token = config.experts_per_token;
+  std::visit(overloaded{
+                 [](const SoftmaxRouterConfig&) {},
+                 [&](const GroupedSigmoidRouterConfig& router) {
+                   rule_.grouped_sigmoid = true;
+                   rule_.grouped = {router.groups, router.groups_kept, router.normalise,
+                                    static_cast<float>(router.scale)};
+                   rule_.bias = weights.vector("mlp.gate.e_score_correction_bias").data();
+                 },
+             },
+             config.router);
+  if (!config.shared) return;
+  shared_.emplace(
+      Shared{SwigluMlp(weights, config.shared->gated ? "mlp.shared_expert" : "mlp.shared_experts"), {}});
+  if (config.shared->gated) shared_->gate = weights.matrix("mlp.shared_expert_gate");
+}
+
+Status Moe::forward(const Step& step, LayerId layer, const Input& x, Rows y) const {
+  Ops& ops = step.ops;
+  const Ops::Scope scope(ops);
+  RouterRule rule = rule_;
+  if (step.experts_per_token != 0)
+    rule.experts_per_token = std::min(rule.experts_per_token, step.experts_per_token);
+
+  const Rows logits = ops.take(step.rows, config_.experts);
+  ops.matmul(router_, x, logits);
+  observe(step, StepPoint::router_logits, layer, logits);
+  Choices choices(ops, step.rows, config_.experts, rule.experts_per_token);
+  if (Status routed = ops.route(rule, logits, choices.experts, choices.weights); !routed)
+    return std::move(routed).error().during(fmt::format("layer {}", layer.index()));
+  if (step.observer != nullptr)
+    step.observer->chose(layer, choices.experts, choices.weights, choices.per_token);
+  choices.sort_by_expert();
+
+  // Experts that have to be read are on their way while the shared one is computed.
+  const bool is_few = step.rows <= kFewRows;
+  Fetch fetch =
+      step.experts.begin(layer, choices.wanted, is_few ? FetchOrder::ready_first : FetchOrder::ascending);
+  const Rows shared = ops.take(step.rows, y.cols);
+  if (shared_) {
+    shared_->mlp.forward(ops, x, shared);
+    observe(step, StepPoint::shared, layer, shared);
+  }
+  MF_TRY_STATUS(is_few ? visit_any_order(step, fetch, choices, x, y)
+                       : visit_ascending(step, fetch, choices, x, y));
+  observe(step, StepPoint::routed, layer, y);
+  if (!shared_) return {};
+  if (!shared_->gate) {
+    ops.add(y, shared, y);
+    return {};
+  }
+  const Rows gate = ops.take(step.rows, 1);
+  ops.matmul(*shared_->gate, x, gate);
+  ops.add_gated(y, shared, gate, y);
+  return {};
+}
+
+Status Moe::visit_any_order(const Step& step, Fetch& fetch, const Choices& choices, const Input& x,
+                            Rows y) const {
+  Ops& ops = step.ops;
+  const Ops::Scope scope(ops);
+  // The output of choice i of the sorted ones is partial i; a row finds its own by the places of its choices.
+  const Rows partials = ops.take(static_cast<std::uint32_t>(choices.experts.size()), y.cols);
+  const std::span<std::uint32_t> place_of_choice = ops.take_host<std::uint32_t>(choices.experts.size());
+  for (std::uint32_t at = 0; at < choices.places.size(); ++at) place_of_choice[choices.places[at]] = at;
+
+  std::array<std::optional<Lease>, kVisitsAtOnce> leases;
+  std::array<ExpertVisit, kVisitsAtOnce> visits;
+  const std::size_t limit = std::min<std::size_t>(kVisitsAtOnce, step.experts.lease_limit());
+  while (true) {
+    std::size_t count = 0;
+    while (count < limit && (count == 0 || fetch.is_one_ready())) {
+      MF_TRY(std::optional<Lease> lease, fetch.next());
+      if (!lease) break;
+      visits[count] = choices.visit(*lease);
+      leases[count++] = std::move(lease);
+    }
+    if (count == 0) break;
+    ops.visit(std::span(visits).first(count), x, partials);
+    for (std::size_t i = 0; i < count; ++i) leases[i].reset();
+  }
+  ops.combine(partials, place_of_choice, choices.weights, choices.per_token, y);
+  return {};
+}
+
+Status Moe::visit_ascending(const Step& step, Fetch& fetch, const Choices& choices, const Input& x,
+                            Rows y) const {
+  step.ops.clear(y);
+  while (true) {
+    MF_TRY(const std::optional<Lease> lease, fetch.next());
+    if (!lease) return {};
+    step.ops.visit_adding(choices.visit(*lease), x, y);
+  }
+}
+
+}  // namespace moeflux
