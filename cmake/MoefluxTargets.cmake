@@ -45,6 +45,17 @@ if(MOEFLUX_FUZZ)
   target_compile_options(moeflux_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
+# What most of the library includes, compiled once, in builds with tests: they are built often. The release build has
+# no precompiled headers, so a file that forgets to include what it uses is found there.
+if(MOEFLUX_TESTS)
+  file(WRITE ${CMAKE_BINARY_DIR}/moeflux_layer_pch.cpp "")
+  add_library(moeflux_layer_pch OBJECT ${CMAKE_BINARY_DIR}/moeflux_layer_pch.cpp)
+  target_link_libraries(moeflux_layer_pch PRIVATE moeflux_options fmt::fmt nlohmann_json::nlohmann_json tl::expected
+                        Threads::Threads PkgConfig::xxhash)
+  target_precompile_headers(moeflux_layer_pch PRIVATE <fmt/format.h> <nlohmann/json.hpp> <tl/expected.hpp>
+                            <algorithm> <filesystem> <functional> <memory> <string> <variant> <vector>)
+endif()
+
 # moeflux_layer(NAME SOURCES a.cpp ... DEPENDS layer ... LIBRARIES lib ...)
 #   The folder NAME of src/. DEPENDS repeats its row of the layer table; tools/check_layers.py compares both.
 function(moeflux_layer name)
@@ -53,6 +64,9 @@ function(moeflux_layer name)
   list(TRANSFORM LAYER_DEPENDS PREPEND moeflux_)
   target_link_libraries(moeflux_${name} PUBLIC ${LAYER_DEPENDS} ${LAYER_LIBRARIES} PRIVATE moeflux_options)
   target_include_directories(moeflux_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src)
+  if(MOEFLUX_TESTS)
+    target_precompile_headers(moeflux_${name} REUSE_FROM moeflux_layer_pch)
+  endif()
 endfunction()
 
 # What every test includes, compiled once for all test programs: it is most of the time of a test's compilation

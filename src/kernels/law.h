@@ -1,13 +1,13 @@
 #pragma once
-// The elementary functions and reductions of the law of arithmetic (docs/arithmetic.md), one number at a time.
+// Elementary functions and reductions of the law of arithmetic (docs/arithmetic.md), one number at a time.
 //
-// This is the specification: plain operations, each rounded once, in the order that is written. Every table of
-// kernels gives these bits. Only + - * / sqrt and fma of float32 are used, so there is one result on every
+// This is the specification: plain operations, each rounded once, in the order that is written. Every table
+// of kernels gives these bits. Only + - * / sqrt and fma of float32 are used, so there is one result on every
 // machine; nothing here calls the C library but fma, sqrt and rint, which IEEE 754 defines.
 // kernels/lanes_math.inl is the same, 16 numbers at a time. Pure functions: any thread.
 //
-// Largest errors found by comparing every float32 in range with double arithmetic (law_test.cpp), in units in
-// the last place of the result: see kExpUlp and its siblings.
+// Each function says its largest error in units in the last place of the result, found by comparing it for
+// every float32 with double precision; law_test.cpp asserts it for some of them.
 
 #include <bit>
 #include <cmath>
@@ -15,8 +15,8 @@
 
 namespace moeflux::law {
 
-// A reduction over a row has 16 virtual lanes: element i belongs to lane i mod 16, and a row that is no multiple
-// of 16 long counts as filled up with zeros, which are added like the others.
+// A reduction over a row has 16 virtual lanes: element i belongs to lane i mod 16, and a row that is no
+// multiple of 16 long counts as filled up with zeros, which are added like the others.
 inline constexpr unsigned kLanes = 16;
 
 // Lanes l and l + 8 are added for l < 8, then l and l + 4, then 2, then 1. Destroys `lanes`.
@@ -58,6 +58,7 @@ inline PowerOfTwo power_of_two(std::int32_t n) {
 }
 
 // e^x: x = n ln 2 + r with |r| <= ln 2 / 2, and the series of e^r to r^7 / 7!.
+inline constexpr double kExpUlp = 0.94;
 inline float exp(float x) {
   if (x != x) return x;
   const float clamped = x < kExpLowest ? kExpLowest : x > kExpHighest ? kExpHighest : x;
@@ -76,7 +77,9 @@ inline float exp(float x) {
   return sum * power.first * power.second;
 }
 
-// ln x for a positive normal x: x = 2^e m with sqrt(1/2) <= m < sqrt 2, and ln m = 2 atanh((m - 1) / (m + 1)).
+// ln x for a positive normal x: x = 2^e m with sqrt(1/2) <= m < sqrt 2, and ln m = 2 atanh((m - 1) / (m +
+// 1)).
+inline constexpr double kLogUlp = 1.97;
 inline constexpr std::int32_t kSqrtHalfBits = 0x3f3504f3;
 inline float log(float x) {
   const std::int32_t bits = std::bit_cast<std::int32_t>(x);
@@ -97,16 +100,20 @@ inline float log(float x) {
 }
 
 // ln(1 + u) for 0 <= u <= 1: what rounding 1 + u lost is put back.
+inline constexpr double kLog1pUlp = 2.47;
 inline float log1p(float u) {
   const float w = 1.0f + u;
   const float lost = u - (w - 1.0f);
   return log(w) + lost / w;
 }
 
+// Where exp(-x) is infinite, below -88.72, these are 0 and -0; of -infinity, 0 and NaN.
+inline constexpr double kSigmoidUlp = 2.49, kSiluUlp = 2.40;
 inline float sigmoid(float x) { return 1.0f / (1.0f + exp(-x)); }
 inline float silu(float x) { return x / (1.0f + exp(-x)); }
 
 // ln(1 + e^x) = max(x, 0) + ln(1 + e^-|x|).
+inline constexpr double kSoftplusUlp = 3.34;
 inline float softplus(float x) { return larger(x, 0.0f) + log1p(exp(-std::fabs(x))); }
 
 }  // namespace moeflux::law

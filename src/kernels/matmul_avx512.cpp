@@ -9,7 +9,7 @@ namespace {
 constexpr unsigned kMatmulRows = 4;
 constexpr unsigned kMatmulSums = 16;
 
-// Four bits are looked up in a table of 16 floats, which ignores the bits above; two bits in one of two such tables.
+// Four bits are looked up in a table of 16 floats, which ignores the bits above; two bits in one of two.
 template <unsigned At, unsigned Bits>
 MF_LANES Lanes field(Ints unit) {
   if constexpr (At + Bits == 32) {

@@ -30,22 +30,23 @@ struct Group {
 template <std::uint32_t Bits>
 struct Affine {
   explicit Affine(const MatmulArgs& args)
-      : group_cols(args.group), format{Bits, args.group, args.f32_scales ? Dtype::f32 : Dtype::bf16} {}
+      : group_cols(args.group), scale_dtype(args.f32_scales ? Dtype::f32 : Dtype::bf16) {}
 
+  AffineFormat format() const { return {Bits, group_cols, scale_dtype}; }
   float number(const Group& group, std::uint32_t k) const {
-    return static_cast<float>(tile16::code_at(group.lane, format, k));
+    return static_cast<float>(tile16::code_at(group.lane, format(), k));
   }
   float add_group(float acc, float s, const Group& group, const float* sums) const {
-    const auto [scale, bias] = tile16::scale_and_bias(group.lane + tile16::codes_bytes(format), format);
+    const auto [scale, bias] = tile16::scale_and_bias(group.lane + tile16::codes_bytes(format()), format());
     const std::uint32_t begin = group.first / kSumCols, end = (group.first + group.cols) / kSumCols;
     float sum_of_x = sums[begin];
     for (std::uint32_t part = begin + 1; part < end; ++part) sum_of_x = sum_of_x + sums[part];
     return std::fma(bias, sum_of_x, std::fma(scale, s, acc));
   }
-  std::uint64_t group_bytes(const Group& /*group*/) const { return tile16::group_bytes(format); }
+  std::uint64_t group_bytes(const Group& /*group*/) const { return tile16::group_bytes(format()); }
 
   std::uint32_t group_cols;
-  AffineFormat format;
+  Dtype scale_dtype;
 };
 
 struct Bf16 {

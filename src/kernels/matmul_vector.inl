@@ -6,13 +6,13 @@
 //   field<At, Bits>(unit)  bits [At, At + Bits) of every lane as a float; a field lies within a byte
 //   any_bit(ints)          whether any bit is set in any lane
 //
-// A unit of tile16 is 16 lanes, and lane r is row r: a column of a block is one Lanes, and nothing is ever added
-// across lanes. Columns go from the matrix through registers into the chains of several rows of x.
+// A unit of tile16 is 16 lanes, and lane r is row r: a column of a block is one Lanes, and nothing is ever
+// added across lanes. Columns go from the matrix through registers into the chains of several rows of x.
 //
-// Tried and dropped (bench/matmul_bench.cpp, AVX-512): decoding a group into memory, for 32 rows of x (50 instead
-// of 56 GFMA/s and half the speed for 2 rows: storing a column costs more than decoding it again); two or four
-// blocks side by side for one row of x (9 to 14 instead of 18 GB/s: the processor prefetches one stream of bytes
-// well, and not several).
+// Tried and dropped (the program of bench/matmul_bench.cpp in processor time, Zen 4, AVX-512, g++ -O2):
+// decoding a group into memory for 32 rows of x, 47 instead of 54 GFMA/s for a batch of 256, because storing
+// a column costs more than decoding it again; two or four blocks side by side for one row of x, 9 to 14
+// instead of 17 GB/s but for 4096 columns, because the processor prefetches one stream well, and not several.
 
 namespace moeflux {
 namespace {
@@ -20,8 +20,8 @@ namespace {
 constexpr std::uint32_t kBlockRows = 16;
 constexpr std::uint32_t kUnitBytes = 64;
 
-// Asks for what is read a little later, which need not exist. 4096 columns of x are half of the first-level cache
-// and are pushed out by the matrix again and again: 18 instead of 15 GB/s with this, and nothing lost elsewhere.
+// Asks for what is read a little later, which need not exist. 4096 columns of x are half of the first-level
+// cache and are pushed out by the matrix again and again: 17.3 instead of 14.7 GB/s, nothing lost elsewhere.
 MF_LANES void prefetch_ahead(const std::byte* unit) { __builtin_prefetch(unit + 2048); }
 
 // The two BF16 of a lane.
@@ -37,7 +37,7 @@ struct Group {
   bool has_nan;  // fp8: one of the codes is not a number
 };
 
-// Chains [First, First + Count) of the four of a group, for some rows of x. Column k belongs to chain k mod 4.
+// Chains [First, First + Count) of the four of a group, for some rows of x. Column k is chain k mod 4's.
 template <unsigned Rows, unsigned First, unsigned Count>
 struct Chains {
   const float* x[Rows];  // of the group
@@ -73,7 +73,7 @@ struct Chains {
   }
 };
 
-// ---- Encodings -----------------------------------------------------------------------------------------------
+// ---- Encodings --------------------------------------------------------------------------------------------
 //   group_cols     columns of a group, but for the last one
 //   has_nan()      what Group wants to know
 //   feed()         decodes the columns of a group into chains
@@ -296,8 +296,8 @@ struct Fp8 {
     if (k + 2 < group.cols) chains.template take<2>(k, e4m3<HasNan>(shift_left<8>(load_unit(units))));
   }
 
-  // The uppermost byte of each lane. Its exponent and fraction, moved to where a float has them, are the number
-  // 2^120 times too small, subnormal or not.
+  // The uppermost byte of each lane. Its exponent and fraction, moved to where a float has them, are the
+  // number 2^120 times too small, subnormal or not.
   template <bool HasNan>
   [[gnu::always_inline]] static Lanes e4m3(Ints upper) {
     const Ints bits = shift_right_signed<4>(upper) & broadcast(static_cast<std::int32_t>(0x87f00000));
@@ -312,7 +312,7 @@ struct Fp8 {
   }
 };
 
-// ---- Products ------------------------------------------------------------------------------------------------
+// ---- Products ---------------------------------------------------------------------------------------------
 
 // sum[row] = what chains [First, First + Count) of a group add up to, two by two as the law says.
 template <unsigned First, unsigned Count, unsigned Rows, class Format>
@@ -374,7 +374,7 @@ MF_LANES void multiply_some(const Format& format, const MatmulArgs& args, std::u
   if constexpr (Most > 1) multiply_some<Most - 1>(format, args, first_row, rows, block);
 }
 
-// Rows of x that visit a block before the next one is read: the block and their x stay in the second-level cache.
+// Rows of x that visit a block before the next is read: it and their x stay in the second-level cache.
 constexpr std::uint32_t kChunkRows = 24;
 
 template <class Format>

@@ -1,8 +1,7 @@
 #pragma once
 // Where tile16 keeps the codes of an affine matrix: docs/formats/packed_model.md in code.
 //
-// For tile16.cpp and for the scalar kernels, which are the two plain readings of the layout. Pure functions: any
-// thread.
+// For tile16.cpp and the scalar kernels, the two plain readings of the layout. Pure functions: any thread.
 
 #include <array>
 #include <cstddef>
@@ -52,7 +51,7 @@ inline std::uint32_t code_at(const std::byte* lane, const AffineFormat& format, 
   return code;
 }
 
-// The scales that end a group. BF16: one unit of (bias, scale) pairs. F32: a unit of scales, a unit of biases.
+// The scales that end a group. BF16: one unit of (bias, scale) pairs. F32: a unit of scales, one of biases.
 constexpr std::uint64_t scales_bytes(const AffineFormat& format) {
   return format.scale_dtype == Dtype::bf16 ? kUnitBytes : 2 * kUnitBytes;
 }

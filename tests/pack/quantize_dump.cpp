@@ -63,13 +63,11 @@ bool dump(const AffineFormat& format, std::uint64_t cols) {
 
 int main(int argc, char** argv) {
   using moeflux::parse_number;
-  const auto bits = argc == 4 ? parse_number(argv[1]) : std::nullopt;
-  const auto group = argc == 4 ? parse_number(argv[2]) : std::nullopt;
-  const auto cols = argc == 4 ? parse_number(argv[3]) : std::nullopt;
-  if ((bits != 4u && bits != 8u) || !group || !moeflux::is_affine_group(*group) || !cols || *cols == 0 ||
-      *cols % *group != 0) {
+  const auto number = [&](int at) { return argc == 4 ? parse_number(argv[at]).value_or(0) : 0; };
+  const std::uint32_t bits = number(1), group = number(2), cols = number(3);
+  if ((bits != 4 && bits != 8) || !moeflux::is_affine_group(group) || cols == 0 || cols % group != 0) {
     fmt::print(stderr, "usage: quantize_dump 4|8 32|64|128 COLS, a multiple of the group\n");
     return 2;
   }
-  return moeflux::dump({*bits, *group, moeflux::Dtype::bf16}, *cols) ? 0 : 1;
+  return moeflux::dump({bits, group, moeflux::Dtype::bf16}, cols) ? 0 : 1;
 }

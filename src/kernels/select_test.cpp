@@ -1,0 +1,79 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "kernels/kernel_table.h"
+
+namespace moeflux {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(CompiledKernels, EndWithTheScalarOnesWhichRunEverywhere) {
+  ASSERT_FALSE(compiled_kernels().empty());
+  const KernelTable& last = *compiled_kernels().back();
+  EXPECT_EQ(last.name, "scalar");
+  EXPECT_TRUE(last.runs_here());
+}
+
+TEST(CompiledKernels, AreListedFromTheFastestOn) {
+#if defined(__x86_64__)
+  ASSERT_EQ(compiled_kernels().size(), 3u);
+  EXPECT_EQ(compiled_kernels()[0]->name, "avx512");
+  EXPECT_EQ(compiled_kernels()[1]->name, "avx2");
+#endif
+  std::set<std::string_view> names;
+  for (const KernelTable* table : compiled_kernels()) names.insert(table->name);
+  EXPECT_EQ(names.size(), compiled_kernels().size());
+}
+
+TEST(CompiledKernels, AreWholeTables) {
+  for (const KernelTable* table : compiled_kernels()) {
+    EXPECT_NE(table->matmul, nullptr) << table->name;
+    EXPECT_NE(table->rows, nullptr) << table->name;
+    EXPECT_NE(table->attention, nullptr) << table->name;
+    EXPECT_NE(table->delta_net, nullptr) << table->name;
+  }
+}
+
+TEST(SelectKernels, TakesTheFastestThatRunsHere) {
+  const auto chosen = select_kernels();
+  ASSERT_TRUE(chosen);
+  for (const KernelTable* table : compiled_kernels()) {
+    if (!table->runs_here()) continue;
+    EXPECT_EQ(*chosen, table);
+    break;
+  }
+}
+
+TEST(SelectKernels, CanBeForcedByName) {
+  for (const KernelTable* table : compiled_kernels()) {
+    const auto chosen = select_kernels(table->name);
+    if (table->runs_here()) {
+      ASSERT_TRUE(chosen) << table->name;
+      EXPECT_EQ(*chosen, table);
+    } else {
+      ASSERT_FALSE(chosen) << table->name;
+      EXPECT_EQ(chosen.error().code(), ErrorCode::unsupported);
+      EXPECT_THAT(chosen.error().message(), HasSubstr(std::string(table->name)));
+    }
+  }
+}
+
+TEST(SelectKernels, AnUnknownNameIsAnsweredWithThoseThatThereAre) {
+  for (const std::string_view name : {"avx1024", "Scalar", "scalar "}) {
+    const auto chosen = select_kernels(name);
+    ASSERT_FALSE(chosen) << name;
+    EXPECT_EQ(chosen.error().code(), ErrorCode::invalid_argument);
+    EXPECT_THAT(chosen.error().message(), HasSubstr("there are no kernels '" + std::string(name) + "'"));
+    for (const KernelTable* table : compiled_kernels())
+      EXPECT_THAT(chosen.error().message(), HasSubstr(std::string(table->name)));
+  }
+}
+
+}  // namespace
+}  // namespace moeflux
