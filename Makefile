@@ -122,6 +122,6 @@ check-format:
 check-tidy:
 	$(call say,clang-tidy)
 	$(call configure,clang)
-	$(call build,clang) --target moeflux_test_pch
+	$(call build,clang) --target moeflux_test_pch moeflux_layer_pch
 	@find src -name '*.cpp' -not -name '*_test.cpp' -print0 | \
 	  xargs -0 -n 1 -P $(JOBS) clang-tidy -p build/clang --quiet --warnings-as-errors='*'

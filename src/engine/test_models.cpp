@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -141,7 +142,7 @@ testing::AssertionResult same_bits(std::span<const float> found, std::span<const
   for (std::size_t i = 0; i < found.size(); ++i) {
     if (!std::isfinite(expected[i]))
       return testing::AssertionFailure() << "number " << i << " is " << expected[i];
-    if (std::memcmp(&found[i], &expected[i], sizeof(float)) != 0)
+    if (std::bit_cast<std::uint32_t>(found[i]) != std::bit_cast<std::uint32_t>(expected[i]))
       return testing::AssertionFailure() << "number " << i << " is " << found[i] << ", not " << expected[i];
   }
   return testing::AssertionSuccess();

@@ -42,6 +42,7 @@ void attend(const AttendArgs& args) noexcept {
   for (std::uint32_t query = 0; query < args.count; ++query) attend_one(args, query);
 }
 
+// NOLINTNEXTLINE(bugprone-easily-swappable-parameters): the three parts of a result, in the order of attend()
 void merge(float* running_max, float* running_sum, float* running_out, float block_max, float block_sum,
            const float* block_out, std::uint32_t value_dim) noexcept {
   const float max = law::larger(*running_max, block_max);

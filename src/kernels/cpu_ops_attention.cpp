@@ -142,9 +142,9 @@ void CpuOps::attend_rows(std::span<const KvSegment> segments, const AttentionSha
       const auto first_row = static_cast<std::uint32_t>(task / ranges.count) * rows_of_task;
       const std::uint32_t rows = std::min(rows_of_task, segment.rows - first_row);
       float* const running_max = running.row(worker);
-      float* const running_sum = running_max + kRowsOfTask * kHeadsOfTask;
+      float* const running_sum = running_max + std::size_t{kRowsOfTask} * kHeadsOfTask;
       float* const memory = fresh.row(worker);
-      const Partial block_result{memory, memory + kHeadsOfTask, memory + 2 * kHeadsOfTask};
+      const Partial block_result{memory, memory + kHeadsOfTask, memory + std::size_t{2} * kHeadsOfTask};
       const std::uint64_t last_position = std::uint64_t{segment.position} + first_row + rows - 1;
       for (std::uint64_t block = 0; block <= last_position / kAttentionBlock; ++block)
         for (std::uint32_t i = 0; i < rows; ++i) {
@@ -152,8 +152,8 @@ void CpuOps::attend_rows(std::span<const KvSegment> segments, const AttentionSha
           const std::uint32_t visible = visible_of(block, position);
           if (visible == 0) continue;
           const std::uint32_t row = segment.first_row + first_row + i;
-          float* const max = running_max + i * kHeadsOfTask;
-          float* const sum = running_sum + i * kHeadsOfTask;
+          float* const max = running_max + std::size_t{i} * kHeadsOfTask;
+          float* const sum = running_sum + std::size_t{i} * kHeadsOfTask;
           const bool is_first = block == 0;
           const Partial result = is_first ? Partial{max, sum, y.head(row, heads.first)} : block_result;
           attend_block(*kernels_, shape, segment.blocks[block], heads, queries, row, visible, result,
