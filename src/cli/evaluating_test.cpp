@@ -328,7 +328,8 @@ TEST_F(EvalOfGoldens, GoesWithoutRouters) {
     for (const char* part : {"1", "2"}) tensors.erase(std::string("layer.") + layer + ".router." + part);
   use_tensors();
   command.layers = true;
-  for (const Json& layer : json()["layers"]) {
+  const Json found = json();
+  for (const Json& layer : found["layers"]) {
     EXPECT_LE(layer["max_hidden_error"].get<double>(), kHiddenBound);
     EXPECT_TRUE(layer["router_ids_equal"].is_null());
   }
