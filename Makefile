@@ -54,7 +54,7 @@ test: bootstrap test-dev test-untrusted
 
 test-full: check-format test test-release test-asan test-tsan test-clang check-tidy
 	$(call say,the same bits: every way of every golden)
-	@python3 -B tests/forward/same_bits_test.py build/release/bin/moeflux --full
+	@/usr/bin/python3 -B tests/forward/same_bits_test.py build/release/bin/moeflux --full
 	$(call say,headers alone)
 	@tools/check_headers.sh
 	$(call say,fuzzing: $(FUZZ_SECONDS) s)
