@@ -32,6 +32,26 @@ enum class ErrorCode {
   cancelled,
   token_out_of_range,  // a token id that the vocabulary does not have
   context_full,        // more positions than a session has room for
+  position_mismatch,   // a session is not where its caller thinks it is
+
+  // Going back in time.
+  no_checkpoint,              // there is none at that position
+  cannot_truncate_recurrent,  // a recurrent state has no past
+  tokens_unknown,             // an imported state cannot be replayed
+
+  // Snapshot files: docs/formats/snapshot.md.
+  buffer_too_small,
+  bad_magic,
+  bad_version,
+  shape_mismatch,
+  negative_length,
+  length_overflow,
+  unequal_lengths,
+  truncated,
+  trailing_bytes,
+  wrong_model,
+  wrong_numerics,
+  bad_checksum,
 };
 
 // The code as it appears in JSON and in tests: "corrupt_data".

@@ -252,6 +252,7 @@ Result<Verdict> run_eval(FileSystem& files, const EvalCommand& command, LogSink&
   options.step_rows = clamped(chunk * command.batch);
 
   MF_TRY(const std::shared_ptr<Engine> engine, Engine::open(files, command.model, options));
+  if (!command.json) log.write(LogLevel::info, "memory: " + engine->memory_plan().describe());
   EvalOptions eval_options;
   eval_options.chunk = command.chunk;
   eval_options.batch = command.batch;

@@ -11,6 +11,22 @@ ExitCode exit_code_of(const Error& error) {
     case ErrorCode::out_of_memory: return ExitCode::no_room;
     case ErrorCode::io_failed: return ExitCode::io_error;
     case ErrorCode::invalid_argument: return ExitCode::usage;
+    case ErrorCode::buffer_too_small:
+    case ErrorCode::bad_magic:
+    case ErrorCode::bad_version:
+    case ErrorCode::shape_mismatch:
+    case ErrorCode::negative_length:
+    case ErrorCode::length_overflow:
+    case ErrorCode::unequal_lengths:
+    case ErrorCode::truncated:
+    case ErrorCode::trailing_bytes:
+    case ErrorCode::wrong_model:
+    case ErrorCode::wrong_numerics:
+    case ErrorCode::bad_checksum:  // of a snapshot file; the model is sound
+    case ErrorCode::position_mismatch:
+    case ErrorCode::no_checkpoint:
+    case ErrorCode::cannot_truncate_recurrent:
+    case ErrorCode::tokens_unknown:
     case ErrorCode::token_out_of_range:
     case ErrorCode::context_full:
     case ErrorCode::cancelled: return ExitCode::failure;

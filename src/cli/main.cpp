@@ -26,12 +26,14 @@ namespace {
 
 void complain(std::string_view message) { fmt::print(stderr, "moeflux: {}\n", message); }
 
-// What the library has to say besides its results.
+// What the library has to say besides its results: warnings as complaints, the rest as it is.
 class TerminalLog final : public LogSink {
  public:
   void write(LogLevel level, std::string_view message) override {
     if (level >= LogLevel::warning)
       complain(fmt::format("{}: {}", name_of(level), printable(message, std::string::npos)));
+    else if (level == LogLevel::info)
+      fmt::print(stderr, "{}\n", printable(message, std::string::npos));
   }
 };
 

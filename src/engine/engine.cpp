@@ -78,18 +78,17 @@ Result<std::shared_ptr<Engine>> Engine::open(FileSystem& files, const std::files
   MF_TRY(EngineOptions settled, settle(options, model.config(), files));
   settled.isa = kernels->name;
   std::shared_ptr<Engine> engine(new Engine(std::move(model), *kernels, settled));
-  MF_TRY_STATUS(engine->load_weights());
   MF_TRY_STATUS(engine->make_layers());
+  MF_TRY(engine->memory_plan_, engine->plan_memory(files));
+  MF_TRY_STATUS(engine->memory_plan_.check());
+  MF_TRY_STATUS(engine->load_weights());
   MF_TRY_STATUS(engine->make_executor());
   return engine;
 }
 
-Status Engine::load_weights() {
-  MF_TRY(weights_, HugeBuffer::create(model_.manifest().resident_bytes));
-  return model_.resident_file().read_exactly(0, weights_.bytes());
-}
-
+// Over memory that is only reserved: nothing is read and no page is touched before the plan is known to fit.
 Status Engine::make_layers() {
+  MF_TRY(weights_, HugeBuffer::create(model_.manifest().resident_bytes));
   const Weights weights(model_, std::as_const(weights_).bytes());
   std::vector<RopeConfig> rope_configs;  // layers with the same positions share their tables
   layers_.reserve(config().layers.size());
@@ -111,10 +110,29 @@ Status Engine::make_layers() {
   return {};
 }
 
+Result<MemoryPlan> Engine::plan_memory(FileSystem& files) const {
+  MemoryPlan plan;
+  plan.weights_bytes = model_.manifest().resident_bytes;
+  for (const DecoderLayer& layer : layers_) plan.derived_bytes += layer.derived_bytes();
+  plan.experts_bytes = options_.experts ? options_.experts_bytes : ResidentExperts::bytes_of(model_);
+  const StateShape shape = state_shape_of(config());
+  plan.kv_bytes = std::min(shape.kv_bytes(options_.context), options_.kv_budget_bytes);
+  plan.recurrent_bytes = 2 * shape.recurrent_bytes();
+  MF_TRY(plan.workspace_bytes, measure_workspace());
+  plan.usable_bytes = options_.usable_memory_bytes != 0 ? options_.usable_memory_bytes
+                                                        : read_machine(files).usable_memory_bytes();
+  return plan;
+}
+
+Status Engine::load_weights() {
+  MF_TRY_STATUS(model_.resident_file().read_exactly(0, weights_.bytes()));
+  for (DecoderLayer& layer : layers_) layer.derive();
+  return {};
+}
+
 Status Engine::make_executor() {
   const Lock lock(mutex_);
-  MF_TRY(workspace_bytes_, measure_workspace());
-  MF_TRY(Workspace workspace, Workspace::create(workspace_bytes_));
+  MF_TRY(Workspace workspace, Workspace::create(memory_plan_.workspace_bytes));
   ops_ = std::make_unique<CpuOps>(pool_, *kernels_, std::move(workspace));
   if (options_.experts) {
     MF_TRY(experts_, options_.experts(model_));
@@ -127,6 +145,14 @@ Status Engine::make_executor() {
 Result<Session> Engine::new_session() {
   MF_TRY(SessionState state, SessionState::create(config(), kv_pool_, options_.context));
   return Session(shared_from_this(), std::move(state));
+}
+
+SnapshotIdentity Engine::snapshot_identity() const {
+  SnapshotIdentity identity;
+  identity.fingerprint = model_.manifest().fingerprint;
+  identity.precision = options_.precision == Precision::exact ? 0 : 1;
+  identity.experts_per_token = options_.experts_per_token;
+  return identity;
 }
 
 // All that can be wrong with a batch, before anything is done.
@@ -185,7 +211,7 @@ Result<StepStatistics> Engine::run(std::span<const Segment> batch, const StepOpt
     rows += count;
   }
   MF_TRY_STATUS(forward({ops, *experts_, batch, segments, rows, options}));
-  for (const Segment& segment : batch) segment.session->commit(segment.tokens);
+  for (const Segment& segment : batch) segment.session->state_.commit(segment.tokens);
 
   StepStatistics statistics;
   statistics.rows = rows;

@@ -19,6 +19,8 @@
 #include "base/result.h"
 #include "base/thread_annotations.h"
 #include "base/thread_pool.h"
+#include "engine/checkpoints.h"
+#include "engine/memory_plan.h"
 #include "engine/options.h"
 #include "io/file_system.h"
 #include "kernels/cpu_ops.h"
@@ -28,6 +30,7 @@
 #include "layers/step_observer.h"
 #include "model/packed_model.h"
 #include "state/session_state.h"
+#include "state/snapshot_file.h"
 
 namespace moeflux {
 
@@ -70,9 +73,13 @@ class Engine : public std::enable_shared_from_this<Engine> {
   const EngineOptions& options() const { return options_; }  // as they came out: no zeros left
   const KernelTable& kernels() const { return *kernels_; }
   unsigned threads() const { return pool_.threads(); }
-  std::uint64_t workspace_bytes() const { return workspace_bytes_; }
+  const MemoryPlan& memory_plan() const { return memory_plan_; }
 
   Result<Session> new_session();
+
+  // What a saved session of this engine is marked with.
+  SnapshotIdentity snapshot_identity() const;
+  KvPool& kv_pool() { return kv_pool_; }
 
   // Errors that are found before any work: token_out_of_range, context_full, out_of_memory, invalid_argument.
   Result<StepStatistics> step(std::span<const Segment> batch, const StepOptions& options = {})
@@ -81,10 +88,11 @@ class Engine : public std::enable_shared_from_this<Engine> {
  private:
   Engine(PackedModel model, const KernelTable& kernels, const EngineOptions& options);
 
-  Status load_weights();
   Status make_layers();
+  Result<MemoryPlan> plan_memory(FileSystem& files) const;
+  Result<std::uint64_t> measure_workspace() const;
+  Status load_weights();
   Status make_executor();
-  Result<std::uint64_t> measure_workspace();
 
   Status check(std::span<const Segment> batch) const;
   Result<StepStatistics> run(std::span<const Segment> batch, const StepOptions& options) MF_REQUIRES(mutex_);
@@ -107,7 +115,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::span<const float> final_norm_;
   KvPool kv_pool_;
 
-  std::uint64_t workspace_bytes_ = 0;
+  MemoryPlan memory_plan_;
   Mutex mutex_;
   ThreadPool pool_;
   std::unique_ptr<CpuOps> ops_ MF_GUARDED_BY(mutex_);
@@ -122,24 +130,55 @@ class Session {
   Engine& engine() const { return *engine_; }
   std::uint32_t position() const { return state_.position(); }
   std::uint32_t context() const { return state_.context(); }
-  std::span<const TokenId> tokens() const { return tokens_; }
+  // The tokens at positions tokens_begin() .. position(); those before it are not known (an imported snapshot).
+  std::span<const TokenId> tokens() const { return state_.tokens(); }
+  std::uint32_t tokens_begin() const { return state_.tokens_begin(); }
 
   // Steps over `tokens`, at most EngineOptions::step_rows at a time. `logits`: empty, or [vocabulary] for those after
   // the last token. On an error the session stands after the last step that succeeded: position() says where.
   Result<StepStatistics> extend(std::span<const TokenId> tokens, std::span<float> logits = {},
                                 const StepOptions& options = {});
+  // position_mismatch unless the session stands at `position`.
+  Status expect_position(std::uint32_t position) const;
 
-  // As new.
+  // As new; checkpoints are gone.
   void clear();
+
+  // ---- Checkpoints: see engine/checkpoints.h ----
+  // Keeps the state under its position.
+  Status checkpoint();
+  // Goes back to a checkpoint at exactly `position`, or no_checkpoint. Later ones are dropped.
+  Status restore_to(std::uint32_t position);
+  // Goes back to any earlier position: from the deepest checkpoint before it the session's own tokens are run again.
+  // On an error, a cancel included, the session is where it was.
+  Status rewind(std::uint32_t position, const StepOptions& options = {});
+  // Goes back without running anything, or cannot_truncate_recurrent and no change.
+  Status rewind_strict(std::uint32_t position);
+  void set_max_checkpoints(std::size_t count) { checkpoints_.set_most(count); }
+  void set_checkpoint_budget_bytes(std::uint64_t bytes) { checkpoints_.set_budget_bytes(bytes); }
+  std::size_t checkpoint_count() const { return checkpoints_.count(); }
+
+  // ---- Snapshots ----
+  Result<Snapshot> snapshot() const;
+  // Another session at the same position, sharing what both have seen.
+  Result<Session> fork() const;
+  // Becomes a snapshot of the same engine. Checkpoints are gone: they were of another timeline.
+  Status restore(const Snapshot& snapshot);
+  // As a file, whole or not at all; and as bytes, handed over piece by piece. docs/formats/snapshot.md
+  Status save(FileSystem& files, const std::filesystem::path& path) const;
+  Status save(SnapshotSink sink) const;
+  std::uint64_t saved_bytes() const;
+  // A load that fails changes nothing.
+  Status load(FileSystem& files, const std::filesystem::path& path);
+  Status load(std::span<const std::byte> bytes);
 
  private:
   friend class Engine;
   Session(std::shared_ptr<Engine> engine, SessionState state);
-  void commit(std::span<const TokenId> tokens);
 
-  std::shared_ptr<Engine> engine_;
-  SessionState state_;           // before its engine goes: the blocks are the engine's
-  std::vector<TokenId> tokens_;  // all so far
+  std::shared_ptr<Engine> engine_;  // goes last: the blocks are the engine's
+  SessionState state_;
+  Checkpoints checkpoints_;
 };
 
 }  // namespace moeflux

@@ -52,7 +52,7 @@ TEST_F(OpeningAnEngine, SettlesWhatWasLeftOpen) {
   EXPECT_EQ(engine->options().context, 2048u);  // the model's own, less than 8192
   EXPECT_EQ(engine->options().experts_per_token, 3u);
   EXPECT_EQ(new_session(*engine).context(), 2048u);
-  EXPECT_GT(engine->workspace_bytes(), 0u);
+  EXPECT_GT(engine->memory_plan().workspace_bytes, 0u);
 }
 
 TEST_F(OpeningAnEngine, RefusesKernelsThatItDoesNotHave) {
@@ -186,7 +186,7 @@ TEST_P(ABatch, AtTheEndOfTheContextIsTheLast) {
 }
 
 TEST_P(ABatch, BeyondTheBudgetForKeysAndValuesMovesNothing) {
-  const std::uint64_t of_one = SessionState::kv_bytes(config, 1);
+  const std::uint64_t of_one = state_shape_of(config).kv_bytes(1);
   const auto small = model.open({.threads = 1, .kv_budget_bytes = 2 * of_one});
   Session first = new_session(*small), second = new_session(*small), third = new_session(*small);
   const Logits expected = logits_after(first, tokens);

@@ -26,8 +26,12 @@ struct EngineOptions {
   std::uint32_t experts_per_token = 0;  // 0: the model's own; fewer is another, cheaper model
   std::uint64_t kv_budget_bytes = KvPool::kNoBudget;  // keys and values of all sessions together
 
-  // Where experts come from; empty: all of them in memory.
+  // Memory that the engine may take; 0: what the machine has available, and its cgroup allows.
+  std::uint64_t usable_memory_bytes = 0;
+
+  // Where experts come from, and what they take of memory; empty: all of them are held.
   std::function<Result<std::unique_ptr<ExpertSource>>(const PackedModel&)> experts = {};
+  std::uint64_t experts_bytes = 0;
 };
 
 inline constexpr std::uint32_t kDefaultContext = 8192;

@@ -153,7 +153,7 @@ void Engine::compute_logits(const Pass& pass, Rows residual) const {
 // Runs the pass on operations that only measure, over the batches that can take most: every small number of rows
 // (how few rows are split over threads, and how many keep their experts' outputs, depends on it) and the largest,
 // with all rows at the end of the context, each in a session of its own.
-Result<std::uint64_t> Engine::measure_workspace() {
+Result<std::uint64_t> Engine::measure_workspace() const {
   std::vector<std::uint32_t> sizes;
   const std::uint32_t small = std::max(kFewRows, 4 * pool_.threads()) + 1;
   for (std::uint32_t rows = 1; rows <= std::min(small, options_.step_rows); ++rows) sizes.push_back(rows);

@@ -1,20 +1,22 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "engine/engine.h"
+#include "io/atomic_file.h"
 
 namespace moeflux {
 
 Session::Session(std::shared_ptr<Engine> engine, SessionState state)
-    : engine_(std::move(engine)), state_(std::move(state)) {
-  tokens_.reserve(state_.context());  // so that no step allocates
-}
+    : engine_(std::move(engine)), state_(std::move(state)) {}
 
-// The state first: its blocks go back to the engine that this session may be the last to hold.
+// The engine last: this session may be the only one to hold it, and the blocks go back to it.
 Session& Session::operator=(Session&& other) noexcept {
+  checkpoints_ = std::move(other.checkpoints_);
   state_ = std::move(other.state_);
-  tokens_ = std::move(other.tokens_);
   engine_ = std::move(other.engine_);
   return *this;
 }
@@ -35,14 +37,143 @@ Result<StepStatistics> Session::extend(std::span<const TokenId> tokens, std::spa
   return total;
 }
 
-void Session::clear() {
-  state_.clear();
-  tokens_.clear();
+Status Session::expect_position(std::uint32_t position) const {
+  if (position == this->position()) return {};
+  return Error(ErrorCode::position_mismatch,
+               fmt::format("the session is at position {}, not {}", this->position(), position));
 }
 
-void Session::commit(std::span<const TokenId> tokens) {
-  state_.commit(static_cast<std::uint32_t>(tokens.size()));
-  tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+void Session::clear() {
+  state_.clear();
+  checkpoints_.clear();
+}
+
+Status Session::checkpoint() {
+  MF_TRY(Snapshot now, snapshot());
+  checkpoints_.keep(std::move(now));
+  return {};
+}
+
+Status Session::restore_to(std::uint32_t position) {
+  const Snapshot* const kept = checkpoints_.find(position);
+  if (kept == nullptr)
+    return Error(ErrorCode::no_checkpoint, fmt::format("there is no checkpoint at position {}", position));
+  state_.restore(*kept);
+  checkpoints_.drop_after(position);
+  return {};
+}
+
+Status Session::rewind(std::uint32_t position, const StepOptions& options) {
+  const std::uint32_t now = this->position();
+  if (position > now)
+    return Error(ErrorCode::invalid_argument,
+                 fmt::format("position {} is ahead of the session, which is at {}", position, now));
+  if (position == now) return {};
+  if (state_.can_truncate()) {
+    state_.truncate(position);
+    checkpoints_.drop_after(position);
+    return {};
+  }
+  const Snapshot* const base = checkpoints_.deepest_up_to(position);
+  const std::uint32_t begin = base != nullptr ? base->position() : 0;
+  if (begin < position && begin < tokens_begin())
+    return Error(
+        ErrorCode::tokens_unknown,
+        fmt::format(
+            "the tokens before position {} are not known, and the nearest checkpoint before {} is at {}",
+            tokens_begin(), position, begin));
+  const std::span<const TokenId> again = begin < position
+                                             ? tokens().subspan(begin - tokens_begin(), position - begin)
+                                             : std::span<const TokenId>();
+  const std::vector<TokenId> tokens_again(again.begin(), again.end());
+  MF_TRY(const Snapshot before, snapshot());
+  if (base != nullptr)
+    state_.restore(*base);
+  else
+    state_.clear();
+  if (auto run = extend(tokens_again, {}, options); !run) {
+    state_.restore(before);
+    return std::move(run).error().during(fmt::format("going back to position {}", position));
+  }
+  checkpoints_.drop_after(position);
+  return {};
+}
+
+Status Session::rewind_strict(std::uint32_t position) {
+  const std::uint32_t now = this->position();
+  if (position > now)
+    return Error(ErrorCode::invalid_argument,
+                 fmt::format("position {} is ahead of the session, which is at {}", position, now));
+  if (position == now) return {};
+  if (!state_.can_truncate() && position != 0)
+    return Error(
+        ErrorCode::cannot_truncate_recurrent,
+        fmt::format("a recurrent state at position {} cannot be cut to {}; rewind() runs the tokens again",
+                    now, position));
+  if (state_.can_truncate())
+    state_.truncate(position);
+  else
+    state_.clear();
+  checkpoints_.drop_after(position);
+  return {};
+}
+
+Result<Snapshot> Session::snapshot() const { return state_.snapshot(engine_); }
+
+Result<Session> Session::fork() const {
+  MF_TRY(Session other, engine_->new_session());
+  MF_TRY(const Snapshot now, snapshot());
+  other.state_.restore(now);
+  return other;
+}
+
+Status Session::restore(const Snapshot& snapshot) {
+  if (snapshot.position() > context())
+    return Error(ErrorCode::context_full,
+                 fmt::format("a snapshot of {} positions does not fit into a context of {}",
+                             snapshot.position(), context()));
+  MF_REQUIRE(snapshot.contents().owner.get() == engine_.get(), "a snapshot of this session's engine");
+  state_.restore(snapshot);
+  checkpoints_.clear();
+  return {};
+}
+
+Status Session::save(SnapshotSink sink) const {
+  MF_TRY(const Snapshot now, snapshot());
+  return write_snapshot(state_.shape(), engine_->snapshot_identity(), now, sink);
+}
+
+Status Session::save(FileSystem& files, const std::filesystem::path& path) const {
+  MF_TRY(const auto file, AtomicFile::begin(files, path));
+  MF_TRY_STATUS(save([&](std::span<const std::byte> bytes) { return file->append(bytes); }));
+  return file->commit();
+}
+
+std::uint64_t Session::saved_bytes() const {
+  return snapshot_bytes(state_.shape(), position(), tokens().size());
+}
+
+Status Session::load(std::span<const std::byte> bytes) {
+  MF_TRY(const Snapshot read, read_snapshot(bytes, engine_->config(), engine_->snapshot_identity(),
+                                            engine_->kv_pool(), context(), engine_));
+  return restore(read);
+}
+
+Status Session::load(FileSystem& files, const std::filesystem::path& path) {
+  MF_TRY(const auto file, files.open_read(path));
+  MF_TRY(const std::uint64_t size, file->size());
+  // Of what no snapshot of this context can be only the beginning is read: it says what is wrong, most often.
+  const std::uint64_t most = snapshot_bytes(state_.shape(), context(), context());
+  MF_TRY(HugeBuffer buffer, HugeBuffer::create(std::min(size, most)));
+  MF_TRY_STATUS(file->read_exactly(0, buffer.bytes()));
+  Result<Snapshot> read = read_snapshot(std::as_const(buffer).bytes(), engine_->config(),
+                                        engine_->snapshot_identity(), engine_->kv_pool(), context(), engine_);
+  if (!read) return std::move(read).error().during(fmt::format("loading '{}'", path.native()));
+  if (size > most)
+    return Error(
+        ErrorCode::trailing_bytes,
+        fmt::format("'{}' has {} bytes, a snapshot of this model at most {}", path.native(), size, most));
+  return restore(*read);
 }
 
 }  // namespace moeflux

@@ -159,6 +159,12 @@ Session new_session(Engine& engine) {
   return *std::move(session);
 }
 
+Session fork_of(const Session& session) {
+  Result<Session> fork = session.fork();
+  EXPECT_TRUE(succeeds(fork));
+  return *std::move(fork);
+}
+
 StepStatistics step(Engine& engine, const std::vector<Segment>& batch, const StepOptions& options) {
   const Result<StepStatistics> done = engine.step(batch, options);
   EXPECT_TRUE(done) << done.error().message();
@@ -175,6 +181,33 @@ Logits all_logits(Session& session, std::span<const TokenId> tokens, const StepO
   Logits logits(tokens.size() * session.engine().config().vocabulary);
   step(session.engine(), {{&session, tokens, WantedLogits::all, logits}}, options);
   return logits;
+}
+
+Logits fresh_logits(Engine& engine, std::span<const TokenId> tokens) {
+  Session session = new_session(engine);
+  Logits logits(engine.config().vocabulary);
+  EXPECT_TRUE(succeeds(session.extend(tokens, logits)));
+  return logits;
+}
+
+Logits logits_ahead(const Session& session, std::span<const TokenId> tokens) {
+  Session fork = fork_of(session);
+  return logits_after(fork, tokens);
+}
+
+Tokens joined(std::span<const TokenId> first, std::span<const TokenId> second) {
+  Tokens both(first.begin(), first.end());
+  both.insert(both.end(), second.begin(), second.end());
+  return both;
+}
+
+std::vector<std::byte> saved(const Session& session) {
+  std::vector<std::byte> all;
+  EXPECT_TRUE(succeeds(session.save([&](std::span<const std::byte> bytes) -> Status {
+    all.insert(all.end(), bytes.begin(), bytes.end());
+    return {};
+  })));
+  return all;
 }
 
 }  // namespace moeflux

@@ -7,11 +7,14 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/engine.h"
@@ -47,11 +50,36 @@ testing::AssertionResult same_bits(std::span<const float> found, std::span<const
 std::span<const float> row_of(const Engine& engine, const Logits& logits, std::size_t row);
 
 Session new_session(Engine& engine);
+Session fork_of(const Session& session);
 
 // Steps that succeed.
 StepStatistics step(Engine& engine, const std::vector<Segment>& batch, const StepOptions& options = {});
 Logits logits_after(Session& session, std::span<const TokenId> tokens, const StepOptions& options = {});
 Logits all_logits(Session& session, std::span<const TokenId> tokens, const StepOptions& options = {});
+
+// What a session says that has seen nothing else.
+Logits fresh_logits(Engine& engine, std::span<const TokenId> tokens);
+// What a session would say next; it stays where it is.
+Logits logits_ahead(const Session& session, std::span<const TokenId> tokens);
+
+Tokens joined(std::span<const TokenId> first, std::span<const TokenId> second);
+std::vector<std::byte> saved(const Session& session);
+
+template <class T>
+testing::AssertionResult succeeds(const Result<T>& result) {
+  if (result) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << name_of(result.error().code()) << ": " << result.error().message();
+}
+// With that code, and `words` in its message.
+template <class T>
+testing::AssertionResult fails_with(const Result<T>& result, ErrorCode code, std::string_view words = {}) {
+  if (result) return testing::AssertionFailure() << "it succeeds";
+  const Error& error = result.error();
+  if (error.code() == code && error.message().find(words) != std::string::npos)
+    return testing::AssertionSuccess();
+  return testing::AssertionFailure() << name_of(error.code()) << ": " << error.message() << ", not "
+                                     << name_of(code) << ": " << words;
+}
 
 // Looks at nothing.
 class IdleObserver : public StepObserver {
@@ -59,6 +87,24 @@ class IdleObserver : public StepObserver {
   void saw(StepPoint, LayerId, std::span<const float>, std::uint32_t) override {}
   void chose(LayerId, std::span<const std::uint32_t>, std::span<const float>, std::uint32_t) override {}
   bool replace_residual(LayerId, std::span<float>, std::uint32_t) override { return false; }
+};
+
+// Counts rows, and sets a flag when a number of layers has been run, in however many steps.
+class CountingObserver : public IdleObserver {
+ public:
+  CountingObserver() = default;
+  CountingObserver(std::atomic<bool>& flag, std::uint32_t after_layers)
+      : flag_(&flag), after_layers_(after_layers) {}
+  void saw(StepPoint point, LayerId, std::span<const float> residual, std::uint32_t cols) override {
+    if (point == StepPoint::embedding) rows += residual.size() / cols;
+    if (point == StepPoint::residual && ++layers == after_layers_ && flag_ != nullptr) *flag_ = true;
+  }
+  std::size_t rows = 0;
+  std::uint32_t layers = 0;
+
+ private:
+  std::atomic<bool>* flag_ = nullptr;
+  std::uint32_t after_layers_ = 0;
 };
 
 // The experts that the rows of a batch chose.

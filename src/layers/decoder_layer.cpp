@@ -45,6 +45,20 @@ Result<DecoderLayer> DecoderLayer::create(const ModelConfig& config, LayerId lay
   return DecoderLayer(config, layer, std::move(mixer), weights);
 }
 
+void DecoderLayer::derive() {
+  std::visit(overloaded{
+                 [](GatedDeltaNet& net) { net.derive(); },
+                 [](GatedAttention&) {},
+                 [](Mla& mla) { mla.derive(); },
+             },
+             mixer_);
+}
+
+std::uint64_t DecoderLayer::derived_bytes() const {
+  const auto* mla = std::get_if<Mla>(&mixer_);
+  return mla != nullptr ? mla->derived_bytes() : 0;
+}
+
 Status DecoderLayer::forward(const Step& step, Rows residual) const {
   Ops& ops = step.ops;
   const Ops::Scope scope(ops);

@@ -20,6 +20,11 @@ class DecoderLayer {
   static Result<DecoderLayer> create(const ModelConfig& config, LayerId layer, std::size_t rope,
                                      const Weights& weights);
 
+  // What the layer makes of its weights; once they are there. Until then it can only be measured.
+  void derive();
+  // Bytes of what derive() fills.
+  std::uint64_t derived_bytes() const;
+
   // `residual`: [rows][dim], in and out.
   Status forward(const Step& step, Rows residual) const;
 

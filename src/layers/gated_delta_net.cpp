@@ -20,10 +20,14 @@ GatedDeltaNet::GatedDeltaNet(const GatedDeltaNetConfig& config, double norm_eps,
       decay_(weights.matrix("linear_attn.in_proj_a")),
       beta_(weights.matrix("linear_attn.in_proj_b")),
       conv_(weights.vector("linear_attn.conv1d")),
+      a_log_(weights.vector("linear_attn.A_log")),
+      rate_(a_log_.size()),
       dt_bias_(weights.vector("linear_attn.dt_bias")),
       norm_(weights.vector("linear_attn.norm")),
-      out_(weights.matrix("linear_attn.out_proj")) {
-  for (const float a_log : weights.vector("linear_attn.A_log")) rate_.push_back(-law::exp(a_log));
+      out_(weights.matrix("linear_attn.out_proj")) {}
+
+void GatedDeltaNet::derive() {
+  for (std::size_t i = 0; i < rate_.size(); ++i) rate_[i] = -law::exp(a_log_[i]);
 }
 
 void GatedDeltaNet::forward(const Step& step, LayerId layer, const Input& x, Rows y) const {

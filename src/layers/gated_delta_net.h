@@ -14,6 +14,9 @@ class GatedDeltaNet {
  public:
   GatedDeltaNet(const GatedDeltaNetConfig& config, double norm_eps, const Weights& weights);
 
+  // Once the weights are there.
+  void derive();
+
   // y = the layer's contribution to the residual. x: [rows][dim], normalised
   void forward(const Step& step, LayerId layer, const Input& x, Rows y) const;
 
@@ -24,7 +27,8 @@ class GatedDeltaNet {
   TiledMatrix gate_;                // [value_dim, dim]
   TiledMatrix decay_, beta_;        // [value_heads, dim]
   std::span<const float> conv_;     // [conv_dim][conv_width]
-  std::vector<float> rate_;         // [value_heads]: -exp(A_log)
+  std::span<const float> a_log_;    // [value_heads]
+  std::vector<float> rate_;         // [value_heads]: -exp(A_log), once derived
   std::span<const float> dt_bias_;  // [value_heads]
   std::span<const float> norm_;     // [value_head_dim]
   TiledMatrix out_;                 // [dim, value_dim]

@@ -1,17 +1,12 @@
 #pragma once
 // Latent attention, absorbed: queries are carried into the latent space, so that the cache holds one latent and one
 // rotated key a position for all heads, and values are carried out of it at the end.
-//
-// kv_b_proj is cut into two sets of matrices, one a head, when the layer is made:
-//   embed    [latent_dim, nope_dim]   a query without position -> latent space; kv_b's key rows, transposed
-//   unembed  [value_dim, latent_dim]  a mixed latent -> the head's values; kv_b's value rows as they are
-// Transposing needs other groups than the stored ones, so embed is kept as the float32 numbers that kv_b's codes
-// stand for (BF16 where they are BF16): the same numbers, larger. Owns these two. Immutable: any thread.
+// layers/mla_heads.h has the matrices that do both. Immutable, once derived: any thread.
 
 #include <optional>
 
-#include "base/aligned_buffer.h"
 #include "base/result.h"
+#include "layers/mla_heads.h"
 #include "layers/step.h"
 #include "layers/weights.h"
 #include "model/config.h"
@@ -22,15 +17,15 @@ class Mla {
  public:
   static Result<Mla> create(const MlaConfig& config, double norm_eps, std::size_t rope,
                             const Weights& weights);
-  // Bytes of what create() makes.
-  static std::uint64_t owned_bytes(const MlaConfig& config, const Weights& weights);
+  // Once the weights are there.
+  void derive() { heads_.derive(); }
+  std::uint64_t derived_bytes() const { return heads_.bytes(); }
 
   // y = the layer's contribution to the residual. x: [rows][dim], normalised
   void forward(const Step& step, LayerId layer, const Input& x, Rows y) const;
 
  private:
-  Mla(const MlaConfig& config, double norm_eps, std::size_t rope, const Weights& weights);
-  Status cut_kv_b(const Weights& weights);
+  Mla(const MlaConfig& config, double norm_eps, std::size_t rope, const Weights& weights, MlaHeads heads);
 
   void project_queries(Ops& ops, const Input& x, Rows queries) const;
 
@@ -46,8 +41,7 @@ class Mla {
   TiledMatrix query_;                   // [heads * (nope_dim + rope_dim), query_latent_dim or dim]
   TiledMatrix latent_;                  // [latent_dim + rope_dim, dim]
   std::span<const float> latent_norm_;  // [latent_dim]
-  HugeBuffer embed_memory_, unembed_memory_;
-  HeadMatrices embed_, unembed_;
+  MlaHeads heads_;
   TiledMatrix out_;  // [dim, heads * value_dim]
 };
 

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "base/arithmetic.h"
+#include "base/check.h"
 #include "base/sizes.h"
 
 namespace moeflux {
@@ -16,13 +18,44 @@ constexpr std::size_t kSlabBytes = 8 * kMiB;  // at least, and at least one bloc
 constexpr std::size_t kReservedSlabs = 1024;  // until then growing allocates nothing on the heap
 constexpr std::size_t kReservedSizeClasses = 16;
 
-std::size_t padded(std::size_t size) { return divide_up(size, kAlignment) * kAlignment; }
-
 }  // namespace
+
+// Before the bytes of every block.
+struct alignas(kAlignment) KvBlockRef::Header {
+  KvPool* pool;
+  std::size_t size;   // with the header
+  Header* next_free;  // while nobody has it
+  std::atomic<std::uint32_t> owners;
+  std::uint32_t filled;
+};
+
+KvBlockRef::KvBlockRef(const KvBlockRef& other) noexcept : header_(other.header_) {
+  if (header_ != nullptr) header_->owners.fetch_add(1, std::memory_order_relaxed);
+}
+
+KvBlockRef::~KvBlockRef() {
+  // Whoever gives back the last share sees what the others wrote.
+  if (header_ != nullptr && header_->owners.fetch_sub(1, std::memory_order_acq_rel) == 1)
+    header_->pool->release(header_);
+}
+
+float* KvBlockRef::data() const { return reinterpret_cast<float*>(header_ + 1); }
+std::uint32_t KvBlockRef::filled() const { return header_->filled; }
+void KvBlockRef::set_filled(std::uint32_t rows) const { header_->filled = rows; }
+bool KvBlockRef::is_shared() const { return header_->owners.load(std::memory_order_acquire) != 1; }
 
 KvPool::KvPool(std::uint64_t budget_bytes) : budget_bytes_(budget_bytes) {
   slabs_.reserve(kReservedSlabs);
   classes_.reserve(kReservedSizeClasses);
+}
+
+KvPool::~KvPool() {
+  const Lock lock(mutex_);
+  MF_REQUIRE(used_bytes_ == 0, "a pool outlives its blocks");
+}
+
+std::size_t KvPool::block_bytes(std::size_t size) {
+  return sizeof(KvBlockRef::Header) + divide_up(size, kAlignment) * kAlignment;
 }
 
 KvPool::SizeClass& KvPool::class_of(std::size_t size) {
@@ -34,18 +67,16 @@ KvPool::SizeClass& KvPool::class_of(std::size_t size) {
 Status KvPool::grow(SizeClass& size_class) {
   const std::size_t count = std::max<std::size_t>(1, kSlabBytes / size_class.size);
   MF_TRY(HugeBuffer slab, HugeBuffer::create(count * size_class.size));
-  for (std::size_t i = count; i-- > 0;) {
-    auto* const block = reinterpret_cast<FreeBlock*>(slab.data() + i * size_class.size);
-    block->next = size_class.free;
-    size_class.free = block;
-  }
+  for (std::size_t i = count; i-- > 0;)
+    size_class.free = new (slab.data() + i * size_class.size)
+        KvBlockRef::Header{this, size_class.size, size_class.free, 0, 0};
   slabs_.push_back(std::move(slab));
   return {};
 }
 
-Result<std::byte*> KvPool::acquire(std::size_t size) {
+Result<KvBlockRef> KvPool::acquire(std::size_t size) {
   const Lock lock(mutex_);
-  SizeClass& size_class = class_of(padded(size));
+  SizeClass& size_class = class_of(block_bytes(size));
   if (size_class.size > budget_bytes_ - std::min(used_bytes_, budget_bytes_)) {
     return Error(
         ErrorCode::out_of_memory,
@@ -54,19 +85,18 @@ Result<std::byte*> KvPool::acquire(std::size_t size) {
                     human_bytes(used_bytes_), human_bytes(budget_bytes_), human_bytes(size_class.size)));
   }
   if (size_class.free == nullptr) MF_TRY_STATUS(grow(size_class));
-  FreeBlock* const block = size_class.free;
-  size_class.free = block->next;
+  KvBlockRef::Header* const header = std::exchange(size_class.free, size_class.free->next_free);
+  header->owners.store(1, std::memory_order_relaxed);
+  header->filled = 0;
   used_bytes_ += size_class.size;
-  return reinterpret_cast<std::byte*>(block);
+  return KvBlockRef(header);
 }
 
-void KvPool::release(std::byte* block, std::size_t size) {
+void KvPool::release(KvBlockRef::Header* header) {
   const Lock lock(mutex_);
-  SizeClass& size_class = class_of(padded(size));
-  auto* const free = reinterpret_cast<FreeBlock*>(block);
-  free->next = size_class.free;
-  size_class.free = free;
-  used_bytes_ -= size_class.size;
+  SizeClass& size_class = class_of(header->size);
+  header->next_free = std::exchange(size_class.free, header);
+  used_bytes_ -= header->size;
 }
 
 std::uint64_t KvPool::used_bytes() const {

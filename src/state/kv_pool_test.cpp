@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <cstring>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/allocation_counter.h"
+#include "base/expect_contract.h"
 #include "base/sizes.h"
 
 namespace moeflux {
@@ -20,22 +22,34 @@ using testing::UnorderedElementsAreArray;
 
 constexpr std::size_t kSizes[] = {256 * 1024, 64, 1, 100'000, 3 * 1024 * 1024};
 
-std::byte* acquired(KvPool& pool, std::size_t size) {
-  Result<std::byte*> block = pool.acquire(size);
+KvBlockRef acquired(KvPool& pool, std::size_t size) {
+  Result<KvBlockRef> block = pool.acquire(size);
   EXPECT_TRUE(block) << block.error().message();
-  return block ? *block : nullptr;
+  return block ? *std::move(block) : KvBlockRef();
 }
 
-std::vector<std::byte*> acquired(KvPool& pool, std::size_t size, std::size_t count) {
-  std::vector<std::byte*> blocks;
+std::vector<KvBlockRef> acquired(KvPool& pool, std::size_t size, std::size_t count) {
+  std::vector<KvBlockRef> blocks;
   for (std::size_t i = 0; i < count; ++i) blocks.push_back(acquired(pool, size));
   return blocks;
+}
+
+std::vector<float*> places_of(const std::vector<KvBlockRef>& blocks) {
+  std::vector<float*> places;
+  for (const KvBlockRef& block : blocks) places.push_back(block.data());
+  return places;
+}
+
+bool is_all(const KvBlockRef& block, std::size_t size, int mark) {
+  const auto* const bytes = reinterpret_cast<const std::byte*>(block.data());
+  return std::all_of(bytes, bytes + size,
+                     [&](std::byte byte) { return byte == static_cast<std::byte>(mark); });
 }
 
 TEST(KvPool, BlocksAreAlignedAndApart) {
   KvPool pool(KvPool::kNoBudget);
   struct Taken {
-    std::byte* block;
+    KvBlockRef block;
     std::size_t size;
     int mark;
   };
@@ -43,21 +57,31 @@ TEST(KvPool, BlocksAreAlignedAndApart) {
   for (int round = 0; round < 5; ++round)
     for (const std::size_t size : kSizes) {
       taken.push_back({acquired(pool, size), size, static_cast<int>(taken.size())});
-      std::memset(taken.back().block, taken.back().mark, size);
+      std::memset(taken.back().block.data(), taken.back().mark, size);
     }
   for (const Taken& one : taken) {
-    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(one.block) % 64, 0u);
-    const auto is_marked = [&](std::byte byte) { return byte == static_cast<std::byte>(one.mark); };
-    EXPECT_TRUE(std::all_of(one.block, one.block + one.size, is_marked)) << one.mark;
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(one.block.data()) % 64, 0u);
+    EXPECT_TRUE(is_all(one.block, one.size, one.mark)) << one.mark;
+    EXPECT_EQ(one.block.filled(), 0u);
+    EXPECT_FALSE(one.block.is_shared());
   }
 }
 
-TEST(KvPool, CountsWholeCacheLines) {
+TEST(KvPool, CountsWholeCacheLinesAndWhatItKeepsBesideThem) {
   KvPool pool(KvPool::kNoBudget);
   EXPECT_EQ(pool.used_bytes(), 0u);
-  std::byte* const block = acquired(pool, 65);
-  EXPECT_EQ(pool.used_bytes(), 128u);
-  pool.release(block, 65);
+  EXPECT_EQ(KvPool::block_bytes(65), KvPool::block_bytes(128));
+  EXPECT_EQ(KvPool::block_bytes(64) + 64, KvPool::block_bytes(65));
+  std::uint64_t used = 0;
+  std::vector<KvBlockRef> blocks;
+  for (const std::size_t size : kSizes) {
+    EXPECT_GE(KvPool::block_bytes(size), size);
+    EXPECT_LE(KvPool::block_bytes(size), size + 128);
+    blocks.push_back(acquired(pool, size));
+    used += KvPool::block_bytes(size);
+    EXPECT_EQ(pool.used_bytes(), used);
+  }
+  blocks.clear();
   EXPECT_EQ(pool.used_bytes(), 0u);
 }
 
@@ -65,26 +89,36 @@ TEST(KvPool, RefusesWhatItsBudgetHasNoRoomForAndSaysBothNumbers) {
   constexpr std::size_t kBlock = 250'048;
   KvPool pool(1'100'000);
   EXPECT_EQ(pool.budget_bytes(), 1'100'000u);
-  const std::vector<std::byte*> blocks = acquired(pool, kBlock, 4);
+  std::vector<KvBlockRef> blocks = acquired(pool, kBlock, 4);
+  const std::uint64_t used = 4 * KvPool::block_bytes(kBlock);
   for (int again = 0; again < 3; ++again) {
-    const Result<std::byte*> refused = pool.acquire(kBlock);
+    const Result<KvBlockRef> refused = pool.acquire(kBlock);
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code(), ErrorCode::out_of_memory);
     EXPECT_THAT(refused.error().message(),
-                AllOf(HasSubstr(human_bytes(4 * kBlock)), HasSubstr(human_bytes(1'100'000))));
-    EXPECT_EQ(pool.used_bytes(), 4 * kBlock);
+                AllOf(HasSubstr(human_bytes(used)), HasSubstr(human_bytes(1'100'000))));
+    EXPECT_EQ(pool.used_bytes(), used);
   }
-  pool.release(blocks[2], kBlock);
-  EXPECT_EQ(acquired(pool, kBlock), blocks[2]);
+  float* const place = blocks[2].data();
+  blocks[2] = {};
+  EXPECT_EQ(acquired(pool, kBlock).data(), place);
+}
+
+TEST(KvPool, ABudgetIsUsedToItsLastByte) {
+  for (const std::uint64_t missing : {0u, 1u}) {
+    KvPool pool(2 * KvPool::block_bytes(4096) - missing);
+    const KvBlockRef first = acquired(pool, 4096);
+    EXPECT_EQ(pool.acquire(4096).has_value(), missing == 0);
+  }
 }
 
 TEST(KvPool, SmallBlocksStillFitWhereALargeOneDoesNot) {
-  KvPool pool(1000);
-  acquired(pool, 512);
+  KvPool pool(KvPool::block_bytes(512) + KvPool::block_bytes(448));
+  const KvBlockRef large = acquired(pool, 512);
   EXPECT_FALSE(pool.acquire(512));
-  acquired(pool, 448);
+  const KvBlockRef small = acquired(pool, 448);
   EXPECT_FALSE(pool.acquire(1));
-  EXPECT_EQ(pool.used_bytes(), 960u);
+  EXPECT_EQ(pool.used_bytes(), pool.budget_bytes());
 }
 
 TEST(KvPool, WithABudgetOfNothingRefusesEverything) {
@@ -96,71 +130,179 @@ TEST(KvPool, WithABudgetOfNothingRefusesEverything) {
 TEST(KvPool, UsesAgainWhatWasGivenBack) {
   KvPool pool(KvPool::kNoBudget);
   for (const std::size_t size : kSizes) {
-    const std::vector<std::byte*> first = acquired(pool, size, 20);
-    for (std::byte* const block : first) pool.release(block, size);
+    std::vector<KvBlockRef> blocks = acquired(pool, size, 20);
+    for (const KvBlockRef& block : blocks) block.set_filled(200);
+    const std::vector<float*> first = places_of(blocks);
+    blocks.clear();
     EXPECT_EQ(pool.used_bytes(), 0u);
     // A slab may have more blocks than were taken; what was given back last comes first.
-    const std::vector<std::byte*> second = acquired(pool, size, 20);
-    EXPECT_THAT(second, UnorderedElementsAreArray(first)) << size;
-    for (std::byte* const block : second) pool.release(block, size);
+    blocks = acquired(pool, size, 20);
+    EXPECT_THAT(places_of(blocks), UnorderedElementsAreArray(first)) << size;
+    for (const KvBlockRef& block : blocks) EXPECT_EQ(block.filled(), 0u) << "of whoever had it before";
   }
 }
 
 TEST(KvPool, KeepsSizesApart) {
   KvPool pool(KvPool::kNoBudget);
-  std::byte* const small = acquired(pool, 4096);
-  pool.release(small, 4096);
-  EXPECT_NE(acquired(pool, 8192), small);
-  EXPECT_EQ(acquired(pool, 4096), small);
+  float* const small = acquired(pool, 4096).data();
+  EXPECT_NE(acquired(pool, 8192).data(), small);
+  EXPECT_EQ(acquired(pool, 4096).data(), small);
 }
 
 TEST(KvPool, NothingMovesWhenItGrows) {
   KvPool pool(KvPool::kNoBudget);
   constexpr std::size_t kBlock = 3 * 1024 * 1024;  // two a slab
-  std::byte* const first = acquired(pool, kBlock);
-  std::memset(first, 7, kBlock);
-  for (std::byte* const block : acquired(pool, kBlock, 9)) std::memset(block, 9, kBlock);
-  EXPECT_TRUE(std::all_of(first, first + kBlock, [](std::byte byte) { return byte == std::byte{7}; }));
+  const KvBlockRef first = acquired(pool, kBlock);
+  float* const place = first.data();
+  std::memset(place, 7, kBlock);
+  const std::vector<KvBlockRef> others = acquired(pool, kBlock, 9);
+  for (const KvBlockRef& block : others) std::memset(block.data(), 9, kBlock);
+  EXPECT_EQ(first.data(), place);
+  EXPECT_TRUE(is_all(first, kBlock, 7));
 }
 
 TEST(KvPool, AllocatesNothingOnTheHeap) {
   KvPool pool(KvPool::kNoBudget);
-  const auto take_and_give_back = [&] {
+  const auto take_share_and_give_back = [&] {
     for (const std::size_t size : kSizes) {
-      std::byte* const first = *pool.acquire(size);
-      std::byte* const second = *pool.acquire(size);
-      pool.release(first, size);
-      pool.release(second, size);
+      const KvBlockRef first = *pool.acquire(size), second = *pool.acquire(size);
+      KvBlockRef shared = first;
+      shared = second;
     }
   };
-  take_and_give_back();
+  take_share_and_give_back();
   const AllocationCounter counter;
-  for (int round = 0; round < 100; ++round) take_and_give_back();
+  for (int round = 0; round < 100; ++round) take_share_and_give_back();
   EXPECT_EQ(counter.allocations(), 0u);
 }
 
 TEST(KvPool, GrowsWithoutTheHeap) {
   KvPool pool(KvPool::kNoBudget);
+  std::vector<KvBlockRef> blocks(50);
   const AllocationCounter counter;
-  for (int block = 0; block < 50; ++block) ASSERT_TRUE(pool.acquire(5 * kMiB));  // one a slab
+  for (KvBlockRef& block : blocks) block = *pool.acquire(5 * kMiB);  // one a slab
   EXPECT_EQ(counter.allocations(), 0u);
 }
 
 TEST(KvPool, ServesThreadsAtOnce) {
   constexpr std::size_t kBlock = 4096;
-  KvPool pool(16 * kBlock);
+  KvPool pool(16 * KvPool::block_bytes(kBlock));
   const auto use = [&](int mark) {
     for (int round = 0; round < 2000; ++round) {
-      std::byte* const block = *pool.acquire(kBlock);
-      std::memset(block, mark, kBlock);
-      ASSERT_EQ(block[kBlock - 1], static_cast<std::byte>(mark));
-      pool.release(block, kBlock);
+      const KvBlockRef block = *pool.acquire(kBlock);
+      std::memset(block.data(), mark, kBlock);
+      ASSERT_TRUE(is_all(block, kBlock, mark));
     }
   };
   std::thread other(use, 1);
   use(2);
   other.join();
   EXPECT_EQ(pool.used_bytes(), 0u);
+}
+
+TEST(KvPool, CountsWhatWasCopied) {
+  KvPool pool(KvPool::kNoBudget);
+  EXPECT_EQ(pool.copied_bytes(), 0u);
+  pool.count_copied(12);
+  pool.count_copied(30);
+  EXPECT_EQ(pool.copied_bytes(), 42u);
+}
+
+TEST(KvPoolContract, APoolOutlivesItsBlocks) {
+  EXPECT_CONTRACT(
+      {
+        KvBlockRef block;
+        KvPool pool(KvPool::kNoBudget);
+        block = acquired(pool, 64);
+      },
+      "a pool outlives its blocks");
+}
+
+TEST(KvBlockRef, IsEmptyByDefaultAndAfterBeingMovedFrom) {
+  KvPool pool(KvPool::kNoBudget);
+  KvBlockRef block;
+  EXPECT_FALSE(block);
+  EXPECT_EQ(block, KvBlockRef(block));  // nothing can be shared as well
+  block = acquired(pool, 64);
+  ASSERT_TRUE(block);
+  float* const place = block.data();
+  const KvBlockRef moved = std::move(block);
+  EXPECT_FALSE(block);  // NOLINT(bugprone-use-after-move): it is what is tested
+  EXPECT_EQ(moved.data(), place);
+  EXPECT_FALSE(moved.is_shared());
+}
+
+TEST(KvBlockRef, ACopyIsAShareInTheSameBlock) {
+  KvPool pool(KvPool::kNoBudget);
+  const KvBlockRef block = acquired(pool, 64), other = acquired(pool, 64);
+  const KvBlockRef share = block;
+  EXPECT_EQ(share, block);
+  EXPECT_NE(share, other);
+  EXPECT_EQ(share.data(), block.data());
+  EXPECT_TRUE(share.is_shared());
+  EXPECT_TRUE(block.is_shared());
+  EXPECT_FALSE(other.is_shared());
+  EXPECT_EQ(pool.used_bytes(), 2 * KvPool::block_bytes(64));  // a share takes nothing
+}
+
+TEST(KvBlockRef, TheLastShareGivesTheBlockBack) {
+  KvPool pool(KvPool::kNoBudget);
+  KvBlockRef first = acquired(pool, 64);
+  KvBlockRef second = first, third = second;
+  const std::uint64_t used = pool.used_bytes();
+  first = {};
+  EXPECT_EQ(pool.used_bytes(), used);
+  EXPECT_TRUE(second.is_shared());
+  third = {};
+  EXPECT_EQ(pool.used_bytes(), used);
+  EXPECT_FALSE(second.is_shared());
+  second = {};
+  EXPECT_EQ(pool.used_bytes(), 0u);
+}
+
+TEST(KvBlockRef, GivesBackWhatAnotherTakesThePlaceOf) {
+  KvPool pool(KvPool::kNoBudget);
+  KvBlockRef block = acquired(pool, 64);
+  block = acquired(pool, 128);
+  EXPECT_EQ(pool.used_bytes(), KvPool::block_bytes(128));
+  const KvBlockRef& itself = block;
+  block = itself;
+  EXPECT_FALSE(block.is_shared());
+  EXPECT_EQ(pool.used_bytes(), KvPool::block_bytes(128));
+}
+
+TEST(KvBlockRef, EveryShareSeesHowManyRowsAreClaimed) {
+  KvPool pool(KvPool::kNoBudget);
+  const KvBlockRef block = acquired(pool, 64), share = block;
+  block.set_filled(17);
+  EXPECT_EQ(share.filled(), 17u);
+  share.set_filled(kKvBlockPositions);
+  EXPECT_EQ(block.filled(), kKvBlockPositions);
+}
+
+// The last one, whichever thread it is of, gives the block back after the others have read it: whoever has it
+// next writes to it, and the ThreadSanitizer would see a read that is not over.
+TEST(KvBlockRef, IsSharedByThreads) {
+  constexpr std::size_t kBlock = 4096;
+  constexpr int kThreads = 4;
+  KvPool pool(2 * KvPool::block_bytes(kBlock));
+  for (int round = 0; round < 200; ++round) {
+    KvBlockRef block = acquired(pool, kBlock);
+    std::memset(block.data(), round, kBlock);
+    std::vector<std::thread> threads;
+    for (int i = 0; i < kThreads; ++i)
+      threads.emplace_back([share = block, round]() mutable {
+        for (int again = 0; again < 20; ++again) {
+          const KvBlockRef copy = share;
+          share = copy;
+        }
+        EXPECT_TRUE(is_all(share, kBlock, round));
+      });
+    block = {};
+    for (std::thread& thread : threads) thread.join();
+    threads.clear();
+    ASSERT_EQ(pool.used_bytes(), 0u);
+  }
 }
 
 }  // namespace

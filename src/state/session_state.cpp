@@ -1,11 +1,12 @@
 #include "state/session_state.h"
 
+#include <algorithm>
 #include <cstring>
+#include <memory>
 #include <utility>
 
 #include "base/arithmetic.h"
 #include "base/check.h"
-#include "base/overloaded.h"
 
 namespace moeflux {
 namespace {
@@ -14,138 +15,134 @@ std::size_t blocks_for(std::uint64_t positions) {
   return divide_up<std::uint64_t>(positions, kKvBlockPositions);
 }
 
-// Floats of one side of all recurrent states.
-std::uint64_t side_size_of(const ModelConfig& config) {
-  std::uint64_t size = 0;
-  for (const LayerConfig& layer : config.layers) {
-    const RecurrentShape shape = recurrent_shape_of(layer.mixer);
-    size += shape.conv + shape.delta;
-  }
-  return size;
-}
-
 }  // namespace
 
-std::size_t KvShape::block_bytes() const {
-  return std::size_t{heads} * kKvBlockPositions * (std::size_t{key_dim} + value_dim) * sizeof(float);
-}
-
-KvShape kv_shape_of(const MixerConfig& mixer) {
-  return std::visit(overloaded{
-                        [](const GatedDeltaNetConfig&) { return KvShape{}; },
-                        [](const GatedAttentionConfig& attention) {
-                          return KvShape{attention.kv_heads, attention.head_dim, attention.head_dim};
-                        },
-                        [](const MlaConfig& mla) {
-                          return KvShape{1, mla.latent_dim + mla.rope_dim, 0};
-                        },
-                    },
-                    mixer);
-}
-
-RecurrentShape recurrent_shape_of(const MixerConfig& mixer) {
-  const auto* net = std::get_if<GatedDeltaNetConfig>(&mixer);
-  if (net == nullptr) return {};
-  return {std::uint64_t{net->conv_width - 1} * net->conv_dim(),
-          std::uint64_t{net->value_heads} * net->key_head_dim * net->value_head_dim};
-}
-
-std::uint64_t SessionState::fixed_bytes(const ModelConfig& config) {
-  return 2 * side_size_of(config) * sizeof(float);
-}
-
-std::uint64_t SessionState::kv_bytes(const ModelConfig& config, std::uint32_t positions) {
-  std::uint64_t bytes = 0;
-  for (const LayerConfig& layer : config.layers)
-    bytes += blocks_for(positions) * kv_shape_of(layer.mixer).block_bytes();
-  return bytes;
-}
-
 Result<SessionState> SessionState::create(const ModelConfig& config, KvPool& pool, std::uint32_t context) {
-  SessionState state(pool);
+  SessionState state(pool, state_shape_of(config));
   state.context_ = context;
-  state.side_size_ = side_size_of(config);
+  state.side_size_ = state.shape_.recurrent_size;
   if (state.side_size_ != 0) {
-    MF_TRY(state.recurrent_, HugeBuffer::create(fixed_bytes(config)));
+    MF_TRY(state.recurrent_, HugeBuffer::create(2 * state.shape_.recurrent_bytes()));
   }
-  std::uint64_t offset = 0;
-  for (const LayerConfig& config_of_layer : config.layers) {
-    Layer& layer = state.layers_.emplace_back();
-    layer.kv_shape = kv_shape_of(config_of_layer.mixer);
-    if (layer.kv_shape.heads != 0) layer.blocks.reserve(blocks_for(context));
-    const RecurrentShape shape = recurrent_shape_of(config_of_layer.mixer);
-    layer.conv_offset = offset;
-    layer.delta_offset = offset + shape.conv;
-    offset += shape.conv + shape.delta;
-  }
+  // Everything that grows with the position has its room now, so that no step allocates.
+  state.tokens_.reserve(context);
+  state.blocks_.resize(state.shape_.kv.size());
+  for (std::size_t i = 0; i < state.blocks_.size(); ++i)
+    if (state.shape_.kv[i].heads != 0) state.blocks_[i].reserve(blocks_for(context));
   return state;
 }
 
-SessionState::SessionState(SessionState&& other) noexcept
-    : pool_(other.pool_),
-      layers_(std::exchange(other.layers_, {})),
-      context_(other.context_),
-      position_(std::exchange(other.position_, 0)),
-      recurrent_(std::move(other.recurrent_)),
-      side_size_(other.side_size_),
-      current_(other.current_) {}
-
-SessionState& SessionState::operator=(SessionState&& other) noexcept {
-  if (this == &other) return *this;
-  release_blocks();
-  pool_ = other.pool_;
-  layers_ = std::exchange(other.layers_, {});
-  context_ = other.context_;
-  position_ = std::exchange(other.position_, 0);
-  recurrent_ = std::move(other.recurrent_);
-  side_size_ = other.side_size_;
-  current_ = other.current_;
-  return *this;
+Result<KvBlock> SessionState::new_block(const KvShape& shape) {
+  MF_TRY(KvBlockRef memory, pool_->acquire(shape.block_bytes()));
+  float* const keys = memory.data();
+  float* const values = shape.value_dim == 0 ? nullptr : keys + shape.key_floats();
+  return KvBlock{std::move(memory), keys, values};
 }
 
-SessionState::~SessionState() { release_blocks(); }
-
-void SessionState::release_blocks() {
-  for (Layer& layer : layers_) {
-    for (const KvBlock& block : layer.blocks)
-      pool_->release(reinterpret_cast<std::byte*>(block.keys), layer.kv_shape.block_bytes());
-    layer.blocks.clear();
-  }
+// Makes `block` one whose rows from `rows_kept` on are this session's to write.
+Status SessionState::own_block(const KvShape& shape, KvBlock& block, std::uint32_t rows_kept) {
+  if (!block.memory.is_shared() || block.memory.filled() == rows_kept) return {};
+  MF_TRY(KvBlock copy, new_block(shape));
+  const auto copy_rows = [&](const float* from, float* to, std::uint32_t dim) {
+    for (std::size_t head = 0; head < shape.heads; ++head)
+      std::memcpy(to + head * kKvBlockPositions * dim, from + head * kKvBlockPositions * dim,
+                  std::size_t{rows_kept} * dim * sizeof(float));
+  };
+  copy_rows(block.keys, copy.keys, shape.key_dim);
+  if (block.values != nullptr) copy_rows(block.values, copy.values, shape.value_dim);
+  pool_->count_copied(std::uint64_t{rows_kept} * shape.heads * (shape.key_dim + shape.value_dim) *
+                      sizeof(float));
+  block = std::move(copy);
+  return {};
 }
 
 Status SessionState::reserve(std::uint32_t rows) {
   MF_REQUIRE(rows <= context_ - position_, "the positions are in the context");
-  const std::size_t wanted = blocks_for(std::uint64_t{position_} + rows);
-  for (Layer& layer : layers_) {
-    const KvShape& shape = layer.kv_shape;
-    while (shape.heads != 0 && layer.blocks.size() < wanted) {
-      MF_TRY(std::byte* const memory, pool_->acquire(shape.block_bytes()));
-      float* const keys = reinterpret_cast<float*>(memory);
-      float* const values = keys + std::size_t{shape.heads} * kKvBlockPositions * shape.key_dim;
-      layer.blocks.push_back({keys, shape.value_dim == 0 ? nullptr : values});
+  const std::uint64_t end = std::uint64_t{position_} + rows;
+  const std::size_t wanted = blocks_for(end);
+  const std::size_t last = position_ / kKvBlockPositions;  // the block that the next row goes into
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    const KvShape& shape = shape_.kv[i];
+    if (shape.heads == 0) continue;
+    std::vector<KvBlock>& blocks = blocks_[i];
+    if (last < blocks.size()) MF_TRY_STATUS(own_block(shape, blocks[last], position_ % kKvBlockPositions));
+    while (blocks.size() < wanted) {
+      MF_TRY(KvBlock block, new_block(shape));
+      blocks.push_back(std::move(block));
     }
   }
+  // Nothing can fail any more: the rows are claimed.
+  for (std::vector<KvBlock>& blocks : blocks_)
+    for (std::size_t b = last; b < blocks.size() && b < wanted; ++b) {
+      const std::uint64_t first = b * std::uint64_t{kKvBlockPositions};
+      blocks[b].memory.set_filled(
+          static_cast<std::uint32_t>(std::min<std::uint64_t>(kKvBlockPositions, end - first)));
+    }
   return {};
 }
 
-void SessionState::commit(std::uint32_t rows) {
-  position_ += rows;
+void SessionState::commit(std::span<const TokenId> tokens) {
+  position_ += static_cast<std::uint32_t>(tokens.size());
+  tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
   current_ ^= 1;
 }
 
 void SessionState::clear() {
-  release_blocks();
+  for (std::vector<KvBlock>& blocks : blocks_) blocks.clear();
+  tokens_.clear();
+  tokens_begin_ = 0;
   position_ = 0;
   if (side_size_ != 0) std::memset(side(current_), 0, side_size_ * sizeof(float));
 }
 
+void SessionState::truncate(std::uint32_t position) {
+  MF_REQUIRE(can_truncate(), "a recurrent state has no past");
+  MF_REQUIRE(position <= position_, "only what is there is forgotten");
+  position_ = position;
+  if (position <= tokens_begin_) tokens_begin_ = position;
+  tokens_.resize(position - tokens_begin_, TokenId(0));
+  for (std::vector<KvBlock>& blocks : blocks_)
+    if (blocks.size() > blocks_for(position)) blocks.resize(blocks_for(position));
+}
+
+Result<Snapshot> SessionState::snapshot(std::shared_ptr<const void> owner) const {
+  auto contents = std::make_shared<Snapshot::Contents>();
+  contents->owner = std::move(owner);
+  contents->position = position_;
+  contents->tokens.assign(tokens_.begin(), tokens_.end());
+  contents->tokens_begin = tokens_begin_;
+  if (side_size_ != 0) {
+    MF_TRY(contents->recurrent, HugeBuffer::create(shape_.recurrent_bytes()));
+    std::memcpy(contents->recurrent.data(), side(current_), shape_.recurrent_bytes());
+  }
+  contents->blocks.resize(blocks_.size());
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    const std::size_t count = std::min(blocks_[i].size(), blocks_for(position_));
+    contents->blocks[i].assign(blocks_[i].begin(), blocks_[i].begin() + static_cast<std::ptrdiff_t>(count));
+  }
+  return Snapshot(std::move(contents));
+}
+
+void SessionState::restore(const Snapshot& snapshot) {
+  const Snapshot::Contents& contents = snapshot.contents();
+  MF_REQUIRE(contents.position <= context_ && contents.blocks.size() == blocks_.size() &&
+                 contents.recurrent.size() == shape_.recurrent_bytes(),
+             "a snapshot of this model that fits the context");
+  position_ = contents.position;
+  tokens_.assign(contents.tokens.begin(), contents.tokens.end());
+  tokens_begin_ = contents.tokens_begin;
+  for (std::size_t i = 0; i < blocks_.size(); ++i)
+    blocks_[i].assign(contents.blocks[i].begin(), contents.blocks[i].end());
+  if (side_size_ != 0) std::memcpy(side(current_), contents.recurrent.data(), shape_.recurrent_bytes());
+}
+
 RecurrentView SessionState::conv(LayerId layer) {
-  const std::uint64_t offset = layers_[layer.index()].conv_offset;
+  const std::uint64_t offset = shape_.recurrent[layer.index()].conv_offset;
   return {side(current_) + offset, side(current_ ^ 1) + offset};
 }
 
 RecurrentView SessionState::delta(LayerId layer) {
-  const std::uint64_t offset = layers_[layer.index()].delta_offset;
+  const std::uint64_t offset = shape_.recurrent[layer.index()].delta_offset;
   return {side(current_) + offset, side(current_ ^ 1) + offset};
 }
 

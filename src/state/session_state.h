@@ -1,5 +1,5 @@
 #pragma once
-// What a session remembers: keys and values of its attention layers, recurrent states of the others.
+// What a session remembers: its tokens, the keys and values of its attention layers, the recurrent states of the others.
 //
 // A step reads what is before position() and writes what is after it; commit() makes that visible, and without it
 // nothing has happened. Keys and values are append-only, so rows beyond the position are simply not seen. Recurrent
@@ -7,11 +7,13 @@
 //
 //   reserve(rows)   memory for so many more positions, or an error and no change that anyone can see
 //   ...the step...
-//   commit(rows)
+//   commit(tokens)
 //
-// Owns its recurrent memory; its blocks belong to the pool, which outlives it. Movable; one thread at a time.
+// A Snapshot (state/snapshot.h) shares the blocks; a block that somebody else sees is copied before this session writes
+// to rows that the other might have. Owns its recurrent memory; the pool outlives it. Movable; one thread at a time.
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -20,30 +22,9 @@
 #include "base/result.h"
 #include "model/config.h"
 #include "state/kv_pool.h"
+#include "state/snapshot.h"
 
 namespace moeflux {
-
-// Keys and values of one layer for kKvBlockPositions positions: [heads][positions][dim] each.
-struct KvBlock {
-  float* keys = nullptr;
-  float* values = nullptr;  // null where a value is a part of its key (MLA)
-};
-
-// The shape of a layer's keys and values; heads 0: the layer has none.
-struct KvShape {
-  std::uint32_t heads = 0;
-  std::uint32_t key_dim = 0;
-  std::uint32_t value_dim = 0;  // 0: values are parts of the keys
-  std::size_t block_bytes() const;
-};
-KvShape kv_shape_of(const MixerConfig& mixer);
-
-// Floats of a layer's recurrent state: 0 for attention layers.
-struct RecurrentShape {
-  std::uint64_t conv = 0;   // [conv_width - 1][conv_dim]
-  std::uint64_t delta = 0;  // [value_heads][key_head_dim][value_head_dim]
-};
-RecurrentShape recurrent_shape_of(const MixerConfig& mixer);
 
 struct RecurrentView {
   const float* before = nullptr;
@@ -54,42 +35,52 @@ class SessionState {
  public:
   // With room in its tables for `context` positions. Both outlive it.
   static Result<SessionState> create(const ModelConfig& config, KvPool& pool, std::uint32_t context);
-  // Bytes of create()'s memory, without the blocks.
-  static std::uint64_t fixed_bytes(const ModelConfig& config);
-  // Bytes of the blocks of `positions` positions.
-  static std::uint64_t kv_bytes(const ModelConfig& config, std::uint32_t positions);
 
-  SessionState(SessionState&& other) noexcept;
-  SessionState& operator=(SessionState&& other) noexcept;
-  ~SessionState();
+  SessionState(SessionState&&) noexcept = default;
+  SessionState& operator=(SessionState&&) noexcept = default;
 
+  const StateShape& shape() const { return shape_; }
   std::uint32_t position() const { return position_; }
   std::uint32_t context() const { return context_; }
 
+  // The token at each position from tokens_begin() on; those before it are not known (an imported state).
+  std::span<const TokenId> tokens() const { return tokens_; }
+  std::uint32_t tokens_begin() const { return tokens_begin_; }
+
   // position() + rows <= context().
   Status reserve(std::uint32_t rows);
-  void commit(std::uint32_t rows);
+  void commit(std::span<const TokenId> tokens);
 
   // As new: position 0, recurrent states zero, blocks given back.
   void clear();
 
-  std::span<const KvBlock> kv(LayerId layer) const { return layers_[layer.index()].blocks; }
+  // Whether positions can be forgotten from the end: no layer has a recurrent state.
+  bool can_truncate() const { return side_size_ == 0; }
+  // Forgets everything from `position` on. can_truncate().
+  void truncate(std::uint32_t position);
+
+  // The state as it is. Copies recurrent states and tokens, and no block. `owner`: of the pool.
+  Result<Snapshot> snapshot(std::shared_ptr<const void> owner = {}) const;
+  // Becomes `snapshot`, which is of this model and fits the context. Copies no block.
+  void restore(const Snapshot& snapshot);
+
+  std::span<const KvBlock> kv(LayerId layer) const { return blocks_[layer.index()]; }
   RecurrentView conv(LayerId layer);
   RecurrentView delta(LayerId layer);
 
  private:
-  struct Layer {
-    KvShape kv_shape;
-    std::vector<KvBlock> blocks;
-    std::uint64_t conv_offset = 0, delta_offset = 0;  // in floats, of one side
-  };
-
-  explicit SessionState(KvPool& pool) : pool_(&pool) {}
-  void release_blocks();
-  float* side(unsigned which) { return reinterpret_cast<float*>(recurrent_.data()) + which * side_size_; }
+  SessionState(KvPool& pool, StateShape shape) : pool_(&pool), shape_(std::move(shape)) {}
+  Result<KvBlock> new_block(const KvShape& shape);
+  Status own_block(const KvShape& shape, KvBlock& block, std::uint32_t rows_kept);
+  float* side(unsigned which) const {
+    return reinterpret_cast<float*>(const_cast<std::byte*>(recurrent_.data())) + which * side_size_;
+  }
 
   KvPool* pool_;
-  std::vector<Layer> layers_;
+  StateShape shape_;
+  std::vector<std::vector<KvBlock>> blocks_;  // by layer
+  std::vector<TokenId> tokens_;
+  std::uint32_t tokens_begin_ = 0;
   std::uint32_t context_ = 0;
   std::uint32_t position_ = 0;
   HugeBuffer recurrent_;         // two sides

@@ -4,25 +4,26 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "base/allocation_counter.h"
 #include "base/expect_contract.h"
-#include "model/testing/tiny_packed_model.h"
+#include "state/testing/written_states.h"
 
 namespace moeflux {
 namespace {
 
-constexpr std::uint32_t kContext = 1000;
-const LayerId kNet(0), kAttention(1);  // of tiny_qwen_config()
+using testing::ElementsAre;
+using testing::ElementsAreArray;
+using testing::IsEmpty;
 
-// Two of each kind.
-ModelConfig four_layers() {
-  ModelConfig config = tiny_qwen_config();
-  config.layers.insert(config.layers.end(), {config.layers[0], config.layers[1]});
-  return config;
-}
+constexpr std::uint32_t kContext = 1000;
+const LayerId kNet(0), kAttention(1), kLastNet(2), kLastAttention(3);  // of small_qwen_config()
+constexpr std::size_t kConv = 2 * 10, kDelta = 2 * 2 * 3;
+constexpr Timeline kOther{1, 0};
 
 SessionState created(const ModelConfig& config, KvPool& pool, std::uint32_t context = kContext) {
   Result<SessionState> state = SessionState::create(config, pool, context);
@@ -30,151 +31,164 @@ SessionState created(const ModelConfig& config, KvPool& pool, std::uint32_t cont
   return *std::move(state);
 }
 
-void extend(SessionState& state, std::uint32_t rows) {
-  const Status reserved = state.reserve(rows);
-  ASSERT_TRUE(reserved) << reserved.error().message();
-  state.commit(rows);
+void extend(SessionState& state, std::uint32_t rows, Timeline timeline = {}) {
+  const Status run = run_step(state, rows, timeline);
+  ASSERT_TRUE(run) << run.error().message();
+}
+
+Snapshot taken(const SessionState& state) {
+  Result<Snapshot> snapshot = state.snapshot();
+  EXPECT_TRUE(snapshot) << snapshot.error().message();
+  return *std::move(snapshot);
+}
+
+// Every number and token that the session sees is that of `position` steps of the timeline.
+void expect_at(SessionState& state, std::uint32_t position, Timeline timeline = {}) {
+  EXPECT_EQ(state.position(), position);
+  EXPECT_EQ(state.tokens_begin(), 0u);
+  EXPECT_THAT(state.tokens(), ElementsAreArray(written_tokens(0, position, timeline)));
+  EXPECT_TRUE(bits_of(state) == written_bits(state.shape(), position, timeline)) << position;
 }
 
 bool is_all(const float* numbers, std::uint64_t count, float value) {
   return std::all_of(numbers, numbers + count, [&](float number) { return number == value; });
 }
 
-TEST(KvShape, IsThatOfTheMixer) {
-  const ModelConfig qwen = tiny_qwen_config(), deepseek = tiny_deepseek_config();
-  EXPECT_EQ(kv_shape_of(qwen.layers[0].mixer).block_bytes(), 0u);
-  EXPECT_EQ(kv_shape_of(qwen.layers[1].mixer).block_bytes(), 1u * 256 * (32 + 32) * 4);
-  EXPECT_EQ(kv_shape_of(deepseek.layers[0].mixer).block_bytes(), 1u * 256 * (64 + 16) * 4);
+// Bytes of one position of all layers.
+std::uint64_t row_bytes(const StateShape& shape) {
+  std::uint64_t floats = 0;
+  for (const KvShape& kv : shape.kv) floats += std::uint64_t{kv.heads} * (kv.key_dim + kv.value_dim);
+  return floats * sizeof(float);
 }
 
 TEST(SessionState, IsNewAtPositionZeroWithNoBlocksAndStatesOfZero) {
-  const ModelConfig config = four_layers();
   KvPool pool(KvPool::kNoBudget);
-  SessionState state = created(config, pool);
-  EXPECT_EQ(state.position(), 0u);
+  SessionState state = created(small_qwen_config(), pool);
   EXPECT_EQ(state.context(), kContext);
   EXPECT_EQ(pool.used_bytes(), 0u);
-  for (const LayerId layer : {LayerId(0), LayerId(2)}) {
-    const RecurrentShape shape = recurrent_shape_of(config.layers[layer.index()].mixer);
-    EXPECT_EQ(shape.conv, 3u * 128);
-    EXPECT_EQ(shape.delta, 4u * 16 * 16);
-    EXPECT_TRUE(is_all(state.conv(layer).before, shape.conv, 0));
-    EXPECT_TRUE(is_all(state.delta(layer).before, shape.delta, 0));
+  expect_at(state, 0);
+  for (const LayerId layer : {kNet, kLastNet}) {
+    EXPECT_TRUE(is_all(state.conv(layer).before, kConv, 0));
+    EXPECT_TRUE(is_all(state.delta(layer).before, kDelta, 0));
   }
-  EXPECT_TRUE(state.kv(kAttention).empty());
+  EXPECT_THAT(state.kv(kAttention), IsEmpty());
 }
 
 TEST(SessionState, ReservesBlocksOf256PositionsAndNoMore) {
-  const ModelConfig config = four_layers();
   KvPool pool(KvPool::kNoBudget);
-  SessionState state = created(config, pool);
+  SessionState state = created(small_qwen_config(), pool);
   struct Case {
     std::uint32_t rows, blocks;
   };
   for (const Case next : {Case{1, 1}, Case{255, 1}, Case{1, 2}, Case{254, 2}, Case{1, 2}, Case{300, 4}}) {
     extend(state, next.rows);
     EXPECT_EQ(state.kv(kAttention).size(), next.blocks) << state.position();
-    EXPECT_EQ(state.kv(LayerId(3)).size(), next.blocks);
-    EXPECT_TRUE(state.kv(kNet).empty());
-    EXPECT_EQ(pool.used_bytes(), SessionState::kv_bytes(config, state.position())) << state.position();
+    EXPECT_EQ(state.kv(kLastAttention).size(), next.blocks);
+    EXPECT_THAT(state.kv(kNet), IsEmpty());
+    EXPECT_EQ(pool.used_bytes(), state.shape().kv_bytes(state.position())) << state.position();
   }
 }
 
 TEST(SessionState, ReservingTwiceIsReservingOnce) {
-  const ModelConfig config = four_layers();
   KvPool pool(KvPool::kNoBudget);
-  SessionState state = created(config, pool);
+  SessionState state = created(small_qwen_config(), pool);
   ASSERT_TRUE(state.reserve(300));
-  const KvBlock first = state.kv(kAttention)[0];
+  const float* const first = state.kv(kAttention)[0].keys;
   ASSERT_TRUE(state.reserve(300));
   ASSERT_TRUE(state.reserve(3));
   EXPECT_EQ(state.kv(kAttention).size(), 2u);
-  EXPECT_EQ(state.kv(kAttention)[0].keys, first.keys);
+  EXPECT_EQ(state.kv(kAttention)[0].keys, first);
   EXPECT_EQ(state.position(), 0u);
 }
 
-TEST(SessionState, BlocksHoldTheirKeysAndValues) {
-  const ModelConfig config = four_layers();
+TEST(SessionState, ReservingClaimsTheRowsInEveryBlock) {
   KvPool pool(KvPool::kNoBudget);
-  SessionState state = created(config, pool);
-  ASSERT_TRUE(state.reserve(600));
-  const std::uint64_t size = 256 * 32;  // floats of either
-  const auto mark_of = [](std::uint32_t layer, std::size_t block) {
-    return static_cast<float>(10 * layer + block);
+  SessionState state = created(small_qwen_config(), pool);
+  const auto filled = [&] {
+    std::vector<std::uint32_t> rows;
+    for (const KvBlock& block : state.kv(kLastAttention)) rows.push_back(block.memory.filled());
+    return rows;
   };
-  for (const std::uint32_t layer : {1u, 3u})
-    for (std::size_t i = 0; i < 3; ++i) {
-      const KvBlock& block = state.kv(LayerId(layer))[i];
-      std::fill_n(block.keys, size, mark_of(layer, i));
-      std::fill_n(block.values, size, -mark_of(layer, i));
+  ASSERT_TRUE(state.reserve(5));
+  EXPECT_THAT(filled(), ElementsAre(5));
+  extend(state, 600);
+  EXPECT_THAT(filled(), ElementsAre(256, 256, 88));
+  ASSERT_TRUE(state.reserve(0));
+  EXPECT_THAT(filled(), ElementsAre(256, 256, 88));
+  extend(state, 168);
+  EXPECT_THAT(filled(), ElementsAre(256, 256, 256));
+  ASSERT_TRUE(state.reserve(0));
+  EXPECT_THAT(filled(), ElementsAre(256, 256, 256));
+}
+
+TEST(SessionState, RemembersWhatItsStepsWrote) {
+  for (const ModelConfig& config : {small_qwen_config(), small_deepseek_config()}) {
+    KvPool pool(KvPool::kNoBudget);
+    SessionState state = created(config, pool);
+    for (const std::uint32_t rows : {1u, 254u, 1u, 1u, 343u}) {
+      const std::uint32_t before = state.position();
+      extend(state, rows);
+      expect_at(state, before + rows);
     }
-  state.commit(600);
-  for (const std::uint32_t layer : {1u, 3u})
-    for (std::size_t i = 0; i < 3; ++i) {
-      const KvBlock& block = state.kv(LayerId(layer))[i];
-      EXPECT_TRUE(is_all(block.keys, size, mark_of(layer, i)));
-      EXPECT_TRUE(is_all(block.values, size, -mark_of(layer, i)));
-    }
+    EXPECT_EQ(pool.copied_bytes(), 0u);
+  }
 }
 
 TEST(SessionState, BlocksOfLatentAttentionHaveNoValues) {
-  const ModelConfig config = tiny_deepseek_config();
   KvPool pool(KvPool::kNoBudget);
-  SessionState state = created(config, pool);
-  extend(state, 257);
+  SessionState state = created(tiny_deepseek_config(), pool);
+  ASSERT_TRUE(state.reserve(257));
   for (const LayerId layer : {LayerId(0), LayerId(1)})
     for (const KvBlock& block : state.kv(layer)) {
       EXPECT_NE(block.keys, nullptr);
       EXPECT_EQ(block.values, nullptr);
     }
-  EXPECT_EQ(pool.used_bytes(), 2u * 2 * 256 * (64 + 16) * 4);
-  EXPECT_EQ(SessionState::kv_bytes(config, 257), pool.used_bytes());
-  EXPECT_EQ(SessionState::fixed_bytes(config), 0u);
+  EXPECT_EQ(pool.used_bytes(), 2u * 2 * KvPool::block_bytes(256 * (64 + 16) * 4));
 }
 
-TEST(SessionState, FixedBytesAreTheTwoSidesOfItsRecurrentStates) {
-  const ModelConfig config = four_layers();
+TEST(SessionState, ItsRecurrentStatesHaveTwoSides) {
   KvPool pool(KvPool::kNoBudget);
-  SessionState state = created(config, pool);
-  const RecurrentView first = state.conv(LayerId(0)), last = state.delta(LayerId(2));
-  const std::uint64_t side = 2 * (3 * 128 + 4 * 16 * 16);
-  EXPECT_EQ(SessionState::fixed_bytes(config), 2 * side * sizeof(float));
-  EXPECT_EQ(static_cast<std::uint64_t>(last.before + 4 * 16 * 16 - first.before), side);
+  SessionState state = created(small_qwen_config(), pool);
+  const RecurrentView first = state.conv(kNet), last = state.delta(kLastNet);
+  const std::uint64_t side = 2 * (kConv + kDelta);
+  EXPECT_EQ(state.shape().recurrent_bytes(), side * sizeof(float));
+  EXPECT_EQ(static_cast<std::uint64_t>(last.before + kDelta - first.before), side);
   EXPECT_EQ(first.after, first.before + side);
   EXPECT_EQ(last.after, last.before + side);
 }
 
 TEST(SessionState, SidesTurnRoundOnlyOnCommit) {
-  const ModelConfig config = four_layers();
   KvPool pool(KvPool::kNoBudget);
-  SessionState state = created(config, pool);
+  SessionState state = created(small_qwen_config(), pool);
   const auto write = [&](float number) {
-    for (const LayerId layer : {LayerId(0), LayerId(2)}) {
-      std::fill_n(state.conv(layer).after, 3 * 128, number);
-      std::fill_n(state.delta(layer).after, 4 * 16 * 16, number + 0.5f);
+    for (const LayerId layer : {kNet, kLastNet}) {
+      std::fill_n(state.conv(layer).after, kConv, number);
+      std::fill_n(state.delta(layer).after, kDelta, number + 0.5f);
     }
   };
   const auto expect = [&](float conv, float delta) {
-    for (const LayerId layer : {LayerId(0), LayerId(2)}) {
-      EXPECT_TRUE(is_all(state.conv(layer).before, 3 * 128, conv));
-      EXPECT_TRUE(is_all(state.delta(layer).before, 4 * 16 * 16, delta));
+    for (const LayerId layer : {kNet, kLastNet}) {
+      EXPECT_TRUE(is_all(state.conv(layer).before, kConv, conv));
+      EXPECT_TRUE(is_all(state.delta(layer).before, kDelta, delta));
     }
   };
+  const std::vector<TokenId> token{TokenId(7)};
+  ASSERT_TRUE(state.reserve(2));
   write(1);
-  ASSERT_TRUE(state.reserve(1));
   expect(0, 0);  // as if the step had failed
   write(2);
-  state.commit(1);
+  state.commit(token);
   expect(2, 2.5f);
   write(3);
   expect(2, 2.5f);
-  state.commit(1);
+  state.commit(token);
   expect(3, 3.5f);
+  EXPECT_THAT(state.tokens(), ElementsAre(TokenId(7), TokenId(7)));
 }
 
 TEST(SessionState, AReserveThatFailsIsNotSeen) {
-  const ModelConfig config = four_layers();
-  const std::uint64_t one_block = kv_shape_of(config.layers[1].mixer).block_bytes();
+  const ModelConfig config = small_qwen_config();
+  const std::uint64_t one_block = KvPool::block_bytes(state_shape_of(config).kv[1].block_bytes());
   KvPool pool(3 * one_block);
   SessionState other = created(config, pool);
   std::optional<SessionState> state = created(config, pool);
@@ -183,85 +197,433 @@ TEST(SessionState, AReserveThatFailsIsNotSeen) {
     const Status refused = state->reserve(20);
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code(), ErrorCode::out_of_memory);
-    EXPECT_EQ(state->position(), 0u);
+    expect_at(*state, 0);
     EXPECT_LE(pool.used_bytes(), pool.budget_bytes());
   }
   other.clear();
   extend(*state, 20);
-  EXPECT_EQ(pool.used_bytes(), SessionState::kv_bytes(config, 20));
+  expect_at(*state, 20);
+  EXPECT_EQ(pool.used_bytes(), state->shape().kv_bytes(20));
   state.reset();
   EXPECT_EQ(pool.used_bytes(), 0u);
 }
 
-TEST(SessionState, ClearIsAsNew) {
-  const ModelConfig config = four_layers();
-  KvPool pool(KvPool::kNoBudget);
-  SessionState state = created(config, pool);
-  for (const bool committed : {true, false}) {
+TEST(SessionState, AStepThatFailsIsForgottenByTheNext) {
+  for (const std::uint32_t before : {0u, 10u, 255u, 256u}) {
+    KvPool pool(KvPool::kNoBudget);
+    SessionState state = created(small_qwen_config(), pool);
+    if (before != 0) extend(state, before);
     ASSERT_TRUE(state.reserve(300));
-    std::fill_n(state.conv(kNet).after, 3 * 128, 1.0f);
-    std::fill_n(state.delta(LayerId(2)).after, 4 * 16 * 16, 1.0f);
-    if (committed) state.commit(300);
-    state.clear();
-    EXPECT_EQ(state.position(), 0u);
-    EXPECT_EQ(pool.used_bytes(), 0u);
-    EXPECT_TRUE(state.kv(kAttention).empty());
-    EXPECT_TRUE(is_all(state.conv(kNet).before, 3 * 128, 0));
-    EXPECT_TRUE(is_all(state.delta(LayerId(2)).before, 4 * 16 * 16, 0));
+    write_step(state, 300, kOther);
+    expect_at(state, before);
+    extend(state, 3);
+    expect_at(state, before + 3);
+    extend(state, 300);
+    expect_at(state, before + 303);
+    EXPECT_EQ(pool.copied_bytes(), 0u);  // nobody else sees the blocks
   }
 }
 
+TEST(SessionState, ClearIsAsNew) {
+  KvPool pool(KvPool::kNoBudget);
+  SessionState state = created(small_qwen_config(), pool);
+  for (const bool committed : {true, false}) {
+    ASSERT_TRUE(state.reserve(300));
+    write_step(state, 300, kOther);
+    if (committed) state.commit(written_tokens(0, 300));
+    state.clear();
+    expect_at(state, 0);
+    EXPECT_EQ(pool.used_bytes(), 0u);
+    EXPECT_THAT(state.kv(kAttention), IsEmpty());
+  }
+  extend(state, 300);
+  expect_at(state, 300);
+}
+
 TEST(SessionState, GivesItsBlocksBackWhenItEnds) {
-  const ModelConfig config = four_layers();
   KvPool pool(KvPool::kNoBudget);
   {
-    SessionState state = created(config, pool);
+    SessionState state = created(small_qwen_config(), pool);
     extend(state, 700);
     SessionState moved(std::move(state));
-    EXPECT_EQ(moved.position(), 700u);
-    EXPECT_EQ(pool.used_bytes(), SessionState::kv_bytes(config, 700));
+    expect_at(moved, 700);
+    EXPECT_EQ(pool.used_bytes(), moved.shape().kv_bytes(700));
   }
   EXPECT_EQ(pool.used_bytes(), 0u);
 }
 
 TEST(SessionState, GivesItsBlocksBackWhenAnotherTakesItsPlace) {
-  const ModelConfig config = four_layers();
   KvPool pool(KvPool::kNoBudget), other_pool(KvPool::kNoBudget);
-  SessionState state = created(config, pool);
-  SessionState other = created(config, other_pool, 50);
+  SessionState state = created(small_qwen_config(), pool);
+  SessionState other = created(small_qwen_config(), other_pool, 50);
   extend(state, 700);
-  extend(other, 30);
+  extend(other, 30, kOther);
   const float* const keys = other.kv(kAttention)[0].keys;
   const float* const conv = other.conv(kNet).before;
   state = std::move(other);
   EXPECT_EQ(pool.used_bytes(), 0u);
-  EXPECT_EQ(other_pool.used_bytes(), SessionState::kv_bytes(config, 30));
-  EXPECT_EQ(state.position(), 30u);
+  EXPECT_EQ(other_pool.used_bytes(), state.shape().kv_bytes(30));
   EXPECT_EQ(state.context(), 50u);
   EXPECT_EQ(state.kv(kAttention)[0].keys, keys);
   EXPECT_EQ(state.conv(kNet).before, conv);
+  expect_at(state, 30, kOther);
   state.clear();
   EXPECT_EQ(other_pool.used_bytes(), 0u);
 }
 
 TEST(SessionState, AllocatesNothingWhileItGrows) {
-  const ModelConfig config = four_layers();
   KvPool pool(KvPool::kNoBudget);
-  SessionState state = created(config, pool);
+  SessionState state = created(small_qwen_config(), pool);
   extend(state, 1);
+  const std::vector<TokenId> token{TokenId(1)};
   const AllocationCounter counter;
-  while (state.position() < state.context()) extend(state, 1);
+  while (state.position() < state.context()) {
+    ASSERT_TRUE(state.reserve(1));
+    state.commit(token);
+  }
   EXPECT_EQ(counter.allocations(), 0u);
   EXPECT_EQ(state.kv(kAttention).size(), 4u);
+  EXPECT_EQ(state.tokens().size(), kContext);
+}
+
+TEST(SessionState, AllocatesNothingWhenItGoesBack) {
+  for (const ModelConfig& config : {small_qwen_config(), small_deepseek_config()}) {
+    KvPool pool(KvPool::kNoBudget);
+    SessionState state = created(config, pool);
+    extend(state, 300);
+    const Snapshot snapshot = taken(state);
+    extend(state, 300);
+    const std::vector<TokenId> tokens = written_tokens(300, 600);
+    const AllocationCounter counter;
+    state.restore(snapshot);
+    ASSERT_TRUE(state.reserve(300));
+    state.commit(tokens);
+    if (state.can_truncate()) state.truncate(100);
+    state.clear();
+    EXPECT_EQ(counter.allocations(), 0u);
+  }
+}
+
+// ---- Going back without a snapshot ----
+
+TEST(SessionStateTruncate, IsForModelsWithoutRecurrentStates) {
+  KvPool pool(KvPool::kNoBudget);
+  EXPECT_TRUE(created(small_deepseek_config(), pool).can_truncate());
+  EXPECT_FALSE(created(small_qwen_config(), pool).can_truncate());
+}
+
+TEST(SessionStateTruncate, ForgetsWhatIsFromThePositionOn) {
+  for (const std::uint32_t kept : {600u, 599u, 513u, 512u, 511u, 256u, 255u, 1u, 0u}) {
+    KvPool pool(KvPool::kNoBudget);
+    SessionState state = created(small_deepseek_config(), pool);
+    extend(state, 600);
+    state.truncate(kept);
+    expect_at(state, kept);
+    EXPECT_EQ(pool.used_bytes(), state.shape().kv_bytes(kept));
+    const Timeline after{1, kept};
+    extend(state, 400, after);
+    expect_at(state, kept + 400, after);
+    EXPECT_EQ(pool.copied_bytes(), 0u);
+  }
+}
+
+TEST(SessionStateTruncate, AfterAStepThatFailedGivesItsBlocksBack) {
+  KvPool pool(KvPool::kNoBudget);
+  SessionState state = created(small_deepseek_config(), pool);
+  extend(state, 10);
+  ASSERT_TRUE(state.reserve(600));
+  state.truncate(10);
+  expect_at(state, 10);
+  EXPECT_EQ(pool.used_bytes(), state.shape().kv_bytes(10));
+}
+
+TEST(SessionStateTruncate, LeavesTheSnapshotsOfLaterPositionsAlone) {
+  for (const std::uint32_t kept : {300u, 299u, 257u, 256u, 100u, 0u}) {
+    KvPool pool(KvPool::kNoBudget);
+    SessionState state = created(small_deepseek_config(), pool);
+    extend(state, 300);
+    const Snapshot snapshot = taken(state);
+    state.truncate(kept);
+    const Timeline after{1, kept};
+    extend(state, 300, after);
+    expect_at(state, kept + 300, after);
+    EXPECT_TRUE(bits_of(state.shape(), snapshot) == written_bits(state.shape(), 300)) << kept;
+    const std::uint32_t rows_seen_by_both = kept == 300 ? 0 : kept % 256;  // of the block that is written to
+    EXPECT_EQ(pool.copied_bytes(), rows_seen_by_both * row_bytes(state.shape())) << kept;
+  }
+}
+
+TEST(SessionStateTruncate, BelowTheFirstKnownTokenLeavesNone) {
+  KvPool pool(KvPool::kNoBudget);
+  SessionState state = created(small_deepseek_config(), pool);
+  extend(state, 20);
+  const Snapshot known = taken(state);
+  // The same with tokens from 15 on only, as a session that was imported there has.
+  auto contents = std::make_shared<Snapshot::Contents>();
+  contents->position = 20;
+  contents->blocks = known.contents().blocks;
+  contents->tokens = written_tokens(15, 20);
+  contents->tokens_begin = 15;
+  const Snapshot imported(contents);
+  for (const std::uint32_t kept : {18u, 15u, 14u, 0u}) {
+    state.restore(imported);
+    EXPECT_EQ(state.tokens_begin(), 15u);
+    state.truncate(kept);
+    EXPECT_EQ(state.tokens_begin(), std::min(kept, 15u));
+    EXPECT_THAT(state.tokens(), ElementsAreArray(written_tokens(15, std::max(kept, 15u))));
+    EXPECT_EQ(state.tokens_begin() + state.tokens().size(), state.position());
+  }
+}
+
+// ---- Snapshots: who copies what ----
+
+TEST(SessionStateSnapshot, OfABlockThatIsGoneOnInCopiesNothing) {
+  for (const ModelConfig& config : {small_qwen_config(), small_deepseek_config()}) {
+    KvPool pool(KvPool::kNoBudget);
+    SessionState state = created(config, pool);
+    std::vector<Snapshot> snapshots;
+    for (const std::uint32_t rows : {10u, 1u, 244u, 1u, 1u, 400u}) {
+      extend(state, rows);
+      snapshots.push_back(taken(state));
+    }
+    extend(state, 100);
+    expect_at(state, 757);
+    EXPECT_EQ(pool.copied_bytes(), 0u);
+    EXPECT_EQ(pool.used_bytes(), state.shape().kv_bytes(757));
+    for (const Snapshot& snapshot : snapshots)
+      EXPECT_TRUE(bits_of(state.shape(), snapshot) == written_bits(state.shape(), snapshot.position()))
+          << snapshot.position();
+  }
+}
+
+TEST(SessionStateSnapshot, AnotherSessionCopiesTheRowsItSeesOfTheBlockItWritesTo) {
+  for (const ModelConfig& config : {small_qwen_config(), small_deepseek_config()})
+    for (const std::uint32_t position : {1u, 100u, 255u, 257u, 600u}) {
+      KvPool pool(KvPool::kNoBudget);
+      SessionState first = created(config, pool), second = created(config, pool);
+      const Timeline after_first{1, position}, after_second{2, position};
+      extend(first, position);
+      const Snapshot snapshot = taken(first);
+      second.restore(snapshot);
+      expect_at(second, position);
+      EXPECT_EQ(pool.used_bytes(), first.shape().kv_bytes(position));
+
+      extend(first, 1, after_first);
+      EXPECT_EQ(pool.copied_bytes(), 0u);  // it stands where the rows end
+      extend(second, 2, after_second);
+      const std::uint64_t copied = position % 256 * row_bytes(first.shape());
+      EXPECT_EQ(pool.copied_bytes(), copied) << position;
+
+      extend(first, 300, after_first);
+      extend(second, 300, after_second);
+      EXPECT_EQ(pool.copied_bytes(), copied);  // once: the copy is its own
+      expect_at(first, position + 301, after_first);
+      expect_at(second, position + 302, after_second);
+      EXPECT_TRUE(bits_of(first.shape(), snapshot) == written_bits(first.shape(), position));
+    }
+}
+
+TEST(SessionStateSnapshot, WhoeverIsFirstGoesOnInPlace) {
+  KvPool pool(KvPool::kNoBudget);
+  SessionState first = created(small_qwen_config(), pool), second = created(small_qwen_config(), pool);
+  extend(first, 100);
+  second.restore(taken(first));
+  const Timeline after_first{1, 100}, after_second{2, 100};
+  extend(second, 5, after_second);
+  EXPECT_EQ(pool.copied_bytes(), 0u);
+  extend(first, 5, after_first);
+  EXPECT_EQ(pool.copied_bytes(), 100 * row_bytes(first.shape()));
+  expect_at(first, 105, after_first);
+  expect_at(second, 105, after_second);
+}
+
+TEST(SessionStateSnapshot, ThePlaceAfterItIsClaimedBeforeTheStepRuns) {
+  // Both sessions of one batch reserve first and write later.
+  KvPool pool(KvPool::kNoBudget);
+  SessionState first = created(small_qwen_config(), pool), second = created(small_qwen_config(), pool);
+  extend(first, 100);
+  second.restore(taken(first));
+  ASSERT_TRUE(first.reserve(1));
+  ASSERT_TRUE(second.reserve(1));
+  const Timeline after_first{1, 100}, after_second{2, 100};
+  write_step(second, 1, after_second);
+  write_step(first, 1, after_first);
+  first.commit(written_tokens(100, 101, after_first));
+  second.commit(written_tokens(100, 101, after_second));
+  expect_at(first, 101, after_first);
+  expect_at(second, 101, after_second);
+}
+
+TEST(SessionStateSnapshot, AtABlockBorderNobodyEverCopies) {
+  for (const std::uint32_t position : {256u, 512u}) {
+    KvPool pool(KvPool::kNoBudget);
+    SessionState first = created(small_qwen_config(), pool), second = created(small_qwen_config(), pool);
+    const Timeline after_first{1, position}, after_second{2, position};
+    extend(first, position);
+    const Snapshot snapshot = taken(first);
+    extend(first, 10, after_first);
+    second.restore(snapshot);
+    extend(second, 20, after_second);
+    first.restore(snapshot);
+    extend(first, 30, Timeline{3, position});
+    EXPECT_EQ(pool.copied_bytes(), 0u);
+    expect_at(first, position + 30, Timeline{3, position});
+    expect_at(second, position + 20, after_second);
+  }
+}
+
+TEST(SessionStateSnapshot, AfterAStepThatFailedTheSessionCopiesRatherThanGuesses) {
+  KvPool pool(KvPool::kNoBudget);
+  SessionState state = created(small_qwen_config(), pool);
+  extend(state, 100);
+  const Snapshot snapshot = taken(state);
+  ASSERT_TRUE(state.reserve(200));
+  write_step(state, 200, kOther);
+  extend(state, 7);
+  extend(state, 200);
+  expect_at(state, 307);
+  EXPECT_EQ(pool.copied_bytes(), 100 * row_bytes(state.shape()));
+  EXPECT_TRUE(bits_of(state.shape(), snapshot) == written_bits(state.shape(), 100));
+}
+
+TEST(SessionStateSnapshot, ACopyThatFailsIsNotSeen) {
+  const ModelConfig config = small_qwen_config();
+  const std::uint64_t one_block = KvPool::block_bytes(state_shape_of(config).kv[1].block_bytes());
+  KvPool pool(3 * one_block);  // of four: a block of each of two layers, twice
+  SessionState first = created(config, pool), second = created(config, pool);
+  extend(first, 100);
+  second.restore(taken(first));
+  const Timeline after_first{1, 100}, after_second{2, 100};
+  extend(first, 1, after_first);
+  for (int again = 0; again < 2; ++again) {
+    const Status refused = second.reserve(1);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code(), ErrorCode::out_of_memory);
+    expect_at(second, 100);
+    expect_at(first, 101, after_first);
+  }
+  first.clear();
+  extend(second, 5, after_second);
+  expect_at(second, 105, after_second);
+}
+
+TEST(SessionStateSnapshot, OnceNobodyElseHasTheBlockItIsWrittenInPlace) {
+  KvPool pool(KvPool::kNoBudget);
+  SessionState state = created(small_qwen_config(), pool);
+  extend(state, 100);
+  std::optional<Snapshot> snapshot = taken(state);
+  extend(state, 50);
+  state.restore(*snapshot);  // rows 100 to 149 are claimed, and nobody sees them
+  snapshot.reset();
+  extend(state, 20, {1, 100});
+  expect_at(state, 120, {1, 100});
+  EXPECT_EQ(pool.copied_bytes(), 0u);
+}
+
+TEST(SessionStateSnapshot, IsRestoredIntoASessionThatWasElsewhere) {
+  for (const ModelConfig& config : {small_qwen_config(), small_deepseek_config()})
+    for (const std::uint32_t position : {0u, 1u, 256u, 300u})
+      for (const bool is_committed : {false, true}) {
+        KvPool pool(KvPool::kNoBudget);
+        std::optional<Snapshot> snapshot;
+        {
+          SessionState first = created(config, pool);
+          if (position != 0) extend(first, position);
+          snapshot = taken(first);
+        }
+        SessionState state = created(config, pool);
+        extend(state, 700, kOther);
+        if (!is_committed) {
+          ASSERT_TRUE(state.reserve(300));
+          write_step(state, 300, kOther);
+        }
+        state.restore(*snapshot);
+        expect_at(state, position);
+        EXPECT_EQ(pool.used_bytes(), state.shape().kv_bytes(position));  // its own are given back
+        extend(state, 10);
+        expect_at(state, position + 10);
+      }
+}
+
+TEST(SessionStateSnapshot, RestoringTwiceIsRestoringOnce) {
+  KvPool pool(KvPool::kNoBudget);
+  SessionState state = created(small_qwen_config(), pool);
+  extend(state, 100);
+  const Snapshot snapshot = taken(state);
+  for (std::uint32_t again = 1; again < 4; ++again) {
+    extend(state, 200, {again, 100});
+    state.restore(snapshot);
+    state.restore(snapshot);
+    expect_at(state, 100);
+  }
+  EXPECT_EQ(pool.used_bytes(), state.shape().kv_bytes(100));
+}
+
+TEST(SessionStateSnapshot, OutlivesItsSession) {
+  KvPool pool(KvPool::kNoBudget);
+  std::optional<Snapshot> snapshot;
+  StateShape shape;
+  {
+    SessionState state = created(small_qwen_config(), pool);
+    shape = state.shape();
+    extend(state, 300);
+    snapshot = taken(state);
+    extend(state, 400);
+  }
+  EXPECT_EQ(pool.used_bytes(), shape.kv_bytes(300));
+  EXPECT_TRUE(bits_of(shape, *snapshot) == written_bits(shape, 300));
+  snapshot.reset();
+  EXPECT_EQ(pool.used_bytes(), 0u);
+}
+
+TEST(SessionStateSnapshot, OfAnUncommittedStepIsOfThePositionBefore) {
+  KvPool pool(KvPool::kNoBudget);
+  SessionState state = created(small_qwen_config(), pool);
+  extend(state, 10);
+  ASSERT_TRUE(state.reserve(600));
+  write_step(state, 600, kOther);
+  const Snapshot snapshot = taken(state);
+  EXPECT_EQ(snapshot.contents().blocks[1].size(), 1u);
+  EXPECT_TRUE(bits_of(state.shape(), snapshot) == written_bits(state.shape(), 10));
+  state.clear();
+  EXPECT_EQ(pool.used_bytes(), state.shape().kv_bytes(10));
+}
+
+// The price of a checkpoint, at a length where a copy of the keys and values would be most of it.
+TEST(SessionStateSnapshot, Of4096PositionsOwnsRecurrentStatesAndTokensOnly) {
+  KvPool pool(KvPool::kNoBudget);
+  SessionState state = created(small_qwen_config(), pool, 5000);
+  extend(state, 4096);
+  const std::uint64_t used = pool.used_bytes();
+  const Snapshot snapshot = taken(state);
+  EXPECT_EQ(snapshot.own_bytes(), state.shape().recurrent_bytes() + 4096 * sizeof(TokenId));
+  EXPECT_EQ(pool.used_bytes(), used);
+  EXPECT_EQ(pool.copied_bytes(), 0u);
 }
 
 TEST(SessionStateContract, PositionsAreInTheContext) {
-  const ModelConfig config = four_layers();
   KvPool pool(KvPool::kNoBudget);
-  SessionState state = created(config, pool, 10);
+  SessionState state = created(small_qwen_config(), pool, 10);
   extend(state, 7);
   ASSERT_TRUE(state.reserve(3));
   EXPECT_CONTRACT((void)state.reserve(4), "the positions are in the context");
+}
+
+TEST(SessionStateContract, OnlyAStateWithAPastIsTruncated) {
+  KvPool pool(KvPool::kNoBudget);
+  SessionState qwen = created(small_qwen_config(), pool), deepseek = created(small_deepseek_config(), pool);
+  EXPECT_CONTRACT(qwen.truncate(0), "a recurrent state has no past");
+  EXPECT_CONTRACT(deepseek.truncate(1), "only what is there is forgotten");
+}
+
+TEST(SessionStateContract, ASnapshotIsOfTheModelAndFits) {
+  KvPool pool(KvPool::kNoBudget);
+  SessionState qwen = created(small_qwen_config(), pool), small = created(small_qwen_config(), pool, 10);
+  SessionState deepseek = created(small_deepseek_config(), pool);
+  extend(qwen, 11);
+  const Snapshot snapshot = taken(qwen);
+  EXPECT_CONTRACT(small.restore(snapshot), "a snapshot of this model that fits the context");
+  EXPECT_CONTRACT(deepseek.restore(snapshot), "a snapshot of this model that fits the context");
 }
 
 }  // namespace

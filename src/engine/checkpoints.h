@@ -1,0 +1,54 @@
+#pragma once
+// The positions that a session can go back to.
+//
+// A few snapshots by position, bounded by a count and by bytes. When there are too many the least recently used one
+// goes, where being made and being gone back to count as use; position 0 and the newest one are never the victim.
+// One thread at a time.
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "state/snapshot.h"
+
+namespace moeflux {
+
+class Checkpoints {
+ public:
+  static constexpr std::size_t kDefaultMost = 4;
+  static constexpr std::uint64_t kNoBudget = ~std::uint64_t{0};
+
+  // Under the snapshot's own position, in the place of one that was there.
+  void keep(Snapshot snapshot);
+
+  // Counts as use; null when there is none.
+  const Snapshot* find(std::uint32_t position);
+  const Snapshot* deepest_up_to(std::uint32_t position);
+
+  void drop_after(std::uint32_t position);
+  void clear() { kept_.clear(); }
+
+  // Neither evicts at once what is too much: the next keep() does.
+  void set_most(std::size_t count) { most_ = count; }
+  void set_budget_bytes(std::uint64_t bytes) { budget_bytes_ = bytes; }
+
+  std::size_t count() const { return kept_.size(); }
+  std::uint64_t own_bytes() const;
+  std::vector<std::uint32_t> positions() const;  // ascending
+
+ private:
+  struct Kept {
+    Snapshot snapshot;
+    std::uint64_t last_use;
+  };
+
+  const Snapshot* use(Kept* kept);
+  void evict();
+
+  std::vector<Kept> kept_;  // ascending positions
+  std::uint64_t uses_ = 0;
+  std::size_t most_ = kDefaultMost;
+  std::uint64_t budget_bytes_ = kNoBudget;
+};
+
+}  // namespace moeflux

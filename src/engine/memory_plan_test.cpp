@@ -1,0 +1,97 @@
+#include "engine/memory_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string_view>
+
+#include "base/sizes.h"
+#include "engine/test_models.h"
+#include "experts/resident_experts.h"
+
+namespace moeflux {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+MemoryPlan some_plan() {
+  MemoryPlan plan;
+  plan.weights_bytes = 4 * kGiB;
+  plan.experts_bytes = 18 * kGiB;
+  plan.kv_bytes = 320 * kMiB;
+  plan.workspace_bytes = 80 * kMiB;
+  plan.usable_bytes = 24 * kGiB;
+  return plan;
+}
+
+TEST(MemoryPlan, FitsWhenTheTotalIsUsable) {
+  MemoryPlan plan = some_plan();
+  EXPECT_TRUE(plan.check());
+  plan.usable_bytes = plan.total_bytes();
+  EXPECT_TRUE(plan.check());
+}
+
+TEST(MemoryPlan, OneByteTooMuchIsRefusedWithEveryNumber) {
+  MemoryPlan plan = some_plan();
+  plan.usable_bytes = plan.total_bytes() - 1;
+  const Status checked = plan.check();
+  ASSERT_FALSE(checked);
+  EXPECT_EQ(checked.error().code(), ErrorCode::out_of_memory);
+  for (const std::uint64_t bytes : {plan.total_bytes(), plan.weights_bytes, plan.experts_bytes, plan.kv_bytes,
+                                    plan.workspace_bytes, plan.usable_bytes})
+    EXPECT_THAT(checked.error().message(), HasSubstr(human_bytes(bytes)));
+}
+
+TEST(MemoryPlan, IsNotRefusedWhereNobodyKnowsWhatIsUsable) {
+  MemoryPlan plan = some_plan();
+  plan.usable_bytes = 0;
+  EXPECT_TRUE(plan.check());
+}
+
+TEST(MemoryPlan, DescribesThePartsThatThereAre) {
+  EXPECT_THAT(some_plan().describe(),
+              AllOf(HasSubstr("resident weights"), HasSubstr("experts"), HasSubstr("keys and values"),
+                    HasSubstr("together"), HasSubstr("usable"), Not(HasSubstr("derived")),
+                    Not(HasSubstr("recurrent"))));
+}
+
+TEST(MemoryPlanOfAnEngine, CountsWhatTheModelAndItsOptionsTake) {
+  for (const char* const name : {"qwen", "deepseek"}) {
+    const ModelConfig config = small_model(name);
+    const ModelOnDisk model(config);
+    const auto engine = model.open({.threads = 1, .context = 700, .step_rows = 64});
+    const MemoryPlan& plan = engine->memory_plan();
+    const StateShape shape = state_shape_of(config);
+    EXPECT_EQ(plan.weights_bytes, engine->model().manifest().resident_bytes);
+    EXPECT_EQ(plan.experts_bytes, ResidentExperts::bytes_of(engine->model()));
+    EXPECT_EQ(plan.kv_bytes, shape.kv_bytes(700));
+    EXPECT_EQ(plan.recurrent_bytes, 2 * shape.recurrent_bytes());
+    EXPECT_GT(plan.workspace_bytes, 0u);
+    EXPECT_EQ(plan.derived_bytes != 0, std::string_view(name) == "deepseek");
+    EXPECT_GT(plan.usable_bytes, plan.total_bytes());
+
+    Session session = new_session(*engine);
+    ASSERT_TRUE(session.extend(random_tokens(*engine, 600)));
+    EXPECT_EQ(engine->kv_pool().used_bytes(), plan.kv_bytes) << "600 positions take the blocks of 700";
+  }
+}
+
+TEST(MemoryPlanOfAnEngine, ThatDoesNotFitIsRefusedBeforeAnythingIsRead) {
+  const ModelOnDisk model(small_qwen());
+  const std::uint64_t needed = model.open({.threads = 1})->memory_plan().total_bytes();
+  ASSERT_TRUE(model.try_open({.threads = 1, .usable_memory_bytes = needed}));
+  const auto refused = model.try_open({.threads = 1, .usable_memory_bytes = needed - 1});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), ErrorCode::out_of_memory);
+  EXPECT_THAT(refused.error().message(), HasSubstr(human_bytes(needed)));
+}
+
+TEST(MemoryPlanOfAnEngine, TakesTheBudgetForKeysAndValuesWhereItIsLess) {
+  const ModelOnDisk model(small_qwen());
+  EXPECT_EQ(model.open({.threads = 1, .kv_budget_bytes = 100'000})->memory_plan().kv_bytes, 100'000u);
+}
+
+}  // namespace
+}  // namespace moeflux

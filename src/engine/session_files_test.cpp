@@ -1,0 +1,537 @@
+// A saved session goes on elsewhere as if it had never been away, and a file is whole or is not there.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/test_models.h"
+#include "io/faulty_file_system.h"
+#include "io/posix_file_system.h"
+#include "io/temporary_directory.h"
+
+namespace moeflux {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+std::string name_of_model(const testing::TestParamInfo<const char*>& info) { return info.param; }
+
+class WithFiles : public OnSmallModels {
+ protected:
+  static constexpr std::uint32_t kContext = 600;
+
+  std::span<const TokenId> text_up_to(std::uint32_t position) const {
+    return std::span(text).first(position);
+  }
+  Session session_at(std::uint32_t position) {
+    Session session = new_session(*engine);
+    EXPECT_TRUE(succeeds(session.extend(text_up_to(position))));
+    return session;
+  }
+  Bytes saved_at(std::uint32_t position) { return saved(session_at(position)); }
+  Bytes file() const {
+    const std::string read = temporary.read("session");
+    const auto bytes = std::as_bytes(std::span(read));
+    return {bytes.begin(), bytes.end()};
+  }
+  void write_file(std::span<const std::byte> bytes) const {
+    temporary.write("session", {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  }
+  bool partial_exists() const { return std::filesystem::exists(temporary / "session.partial"); }
+  bool is_recurrent() const { return config.family == Family::qwen3_5_moe; }
+
+  std::shared_ptr<Engine> engine = model.open({.threads = 1, .context = kContext});
+  Tokens text = random_tokens(*engine, 530);
+  Tokens detour = random_tokens(*engine, 4, 2);
+  TemporaryDirectory temporary;
+  std::filesystem::path path = temporary / "session";
+  PosixFileSystem disk;
+  FaultyFileSystem files{disk};
+};
+
+// ---- There and back -------------------------------------------------------------------------------------------
+
+using ASavedSession = WithFiles;
+INSTANTIATE_TEST_SUITE_P(, ASavedSession, testing::Values("qwen", "deepseek"), name_of_model);
+
+TEST_P(ASavedSession, GoesOnInAnotherEngineToTheSameBits) {
+  const auto other = model.open({.threads = 2, .context = kContext, .step_rows = 7});
+  for (const std::uint32_t place : {0u, 1u, 255u, 256u, 257u, 511u, 512u, 513u, 530u}) {
+    const Session session = session_at(place);
+    const Bytes bytes = saved(session);
+    ASSERT_TRUE(succeeds(session.save(disk, path)));
+    EXPECT_TRUE(file() == bytes);
+    EXPECT_EQ(session.saved_bytes(), bytes.size());
+    const Logits expected = logits_ahead(session, detour);
+    EXPECT_TRUE(same_bits(expected, fresh_logits(*engine, joined(text_up_to(place), detour))));
+
+    Session from_file = new_session(*other), from_bytes = new_session(*other);
+    ASSERT_TRUE(from_bytes.extend(detour));  // what it was before does not matter
+    ASSERT_TRUE(succeeds(from_file.load(disk, path)));
+    ASSERT_TRUE(succeeds(from_bytes.load(bytes)));
+    for (Session* loaded : {&from_file, &from_bytes}) {
+      EXPECT_EQ(loaded->position(), place);
+      EXPECT_EQ(loaded->tokens_begin(), 0u);
+      EXPECT_TRUE(std::ranges::equal(loaded->tokens(), text_up_to(place)));
+      EXPECT_TRUE(saved(*loaded) == bytes);
+      EXPECT_TRUE(same_bits(logits_after(*loaded, detour), expected)) << place;
+    }
+  }
+}
+
+TEST_P(ASavedSession, HasTheBytesOfAFreshOneWhateverItsHistory) {
+  for (const std::uint32_t place : {1u, 255u, 256u, 300u}) {
+    const Bytes expected = saved_at(place);
+    Session session = new_session(*engine);
+    for (const TokenId token : text_up_to(place)) ASSERT_TRUE(session.extend({&token, 1}));
+    EXPECT_TRUE(saved(session) == expected) << "token by token";
+    const Result<Snapshot> snapshot = session.snapshot();
+    ASSERT_TRUE(snapshot);
+    ASSERT_TRUE(session.checkpoint());
+    const Session fork = fork_of(session);
+    ASSERT_TRUE(session.extend(detour));
+    EXPECT_TRUE(saved(fork) == expected) << "a fork";
+    ASSERT_TRUE(session.restore_to(place));
+    EXPECT_TRUE(saved(session) == expected) << "gone back to a checkpoint";
+    ASSERT_TRUE(session.extend(detour));
+    ASSERT_TRUE(session.restore(*snapshot));
+    EXPECT_TRUE(saved(session) == expected) << "restored";
+    ASSERT_TRUE(session.extend(detour));
+    ASSERT_TRUE(session.rewind(place));
+    EXPECT_TRUE(saved(session) == expected) << "rewound";
+  }
+}
+
+TEST_P(ASavedSession, CanBeRewoundWhereverItIsLoaded) {
+  const Bytes bytes = saved_at(300);
+  Session session = new_session(*engine);
+  ASSERT_TRUE(session.load(bytes));
+  for (const std::uint32_t place : {299u, 256u, 255u, 7u}) {
+    ASSERT_TRUE(succeeds(session.rewind(place)));
+    EXPECT_TRUE(saved(session) == saved_at(place)) << place;
+  }
+}
+
+TEST_P(ASavedSession, SharesNothingWithTheOneItWasSavedFrom) {
+  Session session = session_at(300);
+  const Bytes bytes = saved(session);
+  Session loaded = new_session(*engine);
+  ASSERT_TRUE(loaded.load(bytes));
+  EXPECT_EQ(engine->kv_pool().used_bytes(), 2 * state_shape_of(config).kv_bytes(300));
+  const std::uint64_t copied = engine->kv_pool().copied_bytes();
+  ASSERT_TRUE(session.extend(detour));
+  ASSERT_TRUE(loaded.extend(text_up_to(9)));
+  EXPECT_EQ(engine->kv_pool().copied_bytes(), copied);
+  EXPECT_TRUE(std::ranges::equal(loaded.tokens(), joined(text_up_to(300), text_up_to(9))));
+}
+
+TEST_P(ASavedSession, ReplacesTheFileThatWasThere) {
+  ASSERT_TRUE(session_at(30).save(disk, path));
+  ASSERT_TRUE(session_at(300).save(disk, path));
+  EXPECT_TRUE(file() == saved_at(300));
+  EXPECT_FALSE(partial_exists());
+}
+
+// ---- What cannot be loaded ------------------------------------------------------------------------------------
+
+class ALoadThatFails : public WithFiles {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(session.extend(text_up_to(12)));
+    ASSERT_TRUE(session.checkpoint());
+    ASSERT_TRUE(session.extend(text_up_to(20).subspan(12)));
+    expected_ = logits_ahead(session, detour);
+    used_ = engine->kv_pool().used_bytes();
+  }
+  void TearDown() override {
+    EXPECT_EQ(engine->kv_pool().used_bytes(), used_);
+    EXPECT_EQ(session.checkpoint_count(), 1u);
+    EXPECT_TRUE(std::ranges::equal(session.tokens(), text_up_to(20)));
+    EXPECT_TRUE(same_bits(logits_ahead(session, detour), expected_));
+    EXPECT_TRUE(same_bits(logits_after(session, detour), expected_));
+    EXPECT_TRUE(succeeds(session.restore_to(12)));
+  }
+  // As bytes, and as a file.
+  void expect_refused(const Bytes& bytes, ErrorCode code, std::string_view words = {}) {
+    EXPECT_TRUE(fails_with(session.load(bytes), code, words));
+    write_file(bytes);
+    EXPECT_TRUE(fails_with(session.load(disk, path), code, words));
+  }
+  Session session = new_session(*engine);
+
+ private:
+  Logits expected_;
+  std::uint64_t used_ = 0;
+};
+INSTANTIATE_TEST_SUITE_P(, ALoadThatFails, testing::Values("qwen", "deepseek"), name_of_model);
+
+TEST_P(ALoadThatFails, OfNoFileNamesIt) {
+  EXPECT_TRUE(fails_with(session.load(disk, path), ErrorCode::not_found, path.native()));
+  EXPECT_TRUE(
+      fails_with(session.load(disk, temporary.path()), ErrorCode::unsupported, temporary.path().native()));
+}
+
+TEST_P(ALoadThatFails, OfAFileSaysWhichOne) {
+  write_file(Bytes(100));
+  EXPECT_TRUE(fails_with(session.load(disk, path), ErrorCode::bad_magic,
+                         "loading '" + path.native() + "': snapshot: "));
+}
+
+TEST_P(ALoadThatFails, OfBytesThatHaveChangedSaysWhatIsWrong) {
+  const Bytes bytes = saved_at(40);
+  const auto changed_at = [&](std::size_t at) {
+    Bytes changed = bytes;
+    changed[at] ^= std::byte{1};
+    return changed;
+  };
+  expect_refused({}, ErrorCode::buffer_too_small);
+  expect_refused(changed_at(0), ErrorCode::bad_magic);
+  expect_refused(changed_at(5), ErrorCode::bad_version);
+  expect_refused(changed_at(16), ErrorCode::wrong_model);
+  expect_refused(changed_at(40), ErrorCode::wrong_numerics);
+  for (const std::size_t at : {std::size_t{70}, bytes.size() / 2, bytes.size() - 9, bytes.size() - 1})
+    expect_refused(changed_at(at), ErrorCode::bad_checksum);
+  for (const std::size_t size : {bytes.size() / 2, bytes.size() - 1})
+    expect_refused({bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(size)}, ErrorCode::truncated);
+  Bytes longer = bytes;
+  longer.push_back(std::byte{0});
+  expect_refused(longer, ErrorCode::trailing_bytes);
+}
+
+TEST_P(ALoadThatFails, OfAFileThatIsTooLongForAnyReadsNoMoreThanCouldBeNeeded) {
+  Bytes longest = saved(new_session(*engine));
+  const std::uint64_t most = snapshot_bytes(state_shape_of(config), kContext, kContext);
+  longest.resize(most + 1);
+  write_file(longest);
+  std::filesystem::resize_file(path, std::uintmax_t{1} << 40);  // a hole
+  EXPECT_TRUE(fails_with(session.load(files, path), ErrorCode::trailing_bytes));
+  EXPECT_LE(files.bytes(FileOperation::read), most);
+}
+
+// Where the beginning alone would do.
+TEST_P(ALoadThatFails, OfAFullContextWithSomethingBehindIt) {
+  Tokens all = text;
+  all.resize(kContext, TokenId(1));
+  Session full = new_session(*engine);
+  ASSERT_TRUE(full.extend(all));
+  Bytes bytes = saved(full);
+  EXPECT_EQ(bytes.size(), snapshot_bytes(state_shape_of(config), kContext, kContext));
+  full.clear();
+  ASSERT_TRUE(succeeds(full.load(bytes)));
+  bytes.push_back(std::byte{0});
+  expect_refused(bytes, ErrorCode::trailing_bytes);
+}
+
+TEST_P(ALoadThatFails, OfALongerContextSaysSo) {
+  const auto large = model.open({.threads = 1, .context = kContext + 200});
+  Session longer = new_session(*large);
+  ASSERT_TRUE(longer.extend(random_tokens(*large, kContext + 1)));
+  expect_refused(saved(longer), ErrorCode::length_overflow, "601");
+}
+
+TEST_P(ALoadThatFails, OfOtherArithmeticSaysSo) {
+  const auto fewer = model.open({.threads = 1, .experts_per_token = 1});
+  Session other = new_session(*fewer);
+  ASSERT_TRUE(other.extend(detour));
+  expect_refused(saved(other), ErrorCode::wrong_numerics, "1 experts a token");
+}
+
+TEST_P(ALoadThatFails, AtAnyOperationOfTheDisk) {
+  ASSERT_TRUE(session_at(300).save(disk, path));
+  std::uint64_t faults = 0;
+  for (;; ++faults) {
+    files.set_plan({.faults = {{.index = faults}}});
+    Session other = fork_of(session);
+    const Status loaded = other.load(files, path);
+    if (loaded) break;
+    EXPECT_TRUE(fails_with(loaded, ErrorCode::io_failed, path.native()));
+    EXPECT_TRUE(saved(other) == saved(session));
+  }
+  EXPECT_EQ(faults, 3u) << "open, size, read";
+  files.set_plan({.truncations = {{.path = path, .size_bytes = 1000, .from_operation = 2}}});
+  EXPECT_TRUE(fails_with(session.load(files, path), ErrorCode::corrupt_data));  // it shrinks under the reader
+}
+
+TEST_P(ALoadThatFails, ForWantOfMemoryGivesBackWhatItHad) {
+  const std::uint64_t of_one = state_shape_of(config).kv_bytes(1);
+  const auto small =
+      model.open({.threads = 1, .context = kContext, .kv_budget_bytes = 2 * of_one + of_one / 2});
+  Session full = new_session(*small);
+  ASSERT_TRUE(full.extend(text_up_to(20)));
+  EXPECT_TRUE(fails_with(full.load(saved_at(300)), ErrorCode::out_of_memory));
+  EXPECT_EQ(small->kv_pool().used_bytes(), of_one);
+  EXPECT_TRUE(std::ranges::equal(full.tokens(), text_up_to(20)));
+  const Logits ahead = logits_after(full, detour);
+  EXPECT_TRUE(same_bits(ahead, logits_ahead(session, detour)));
+  ASSERT_TRUE(succeeds(full.load(saved_at(200))));
+}
+
+// ---- A save that does not come to its end ---------------------------------------------------------------------
+
+class ASaveThatFails : public WithFiles {
+ protected:
+  // The old file is `old_bytes` again.
+  void restart() {
+    write_file(old_bytes);
+    files.clear_log();
+  }
+  void expect_loadable(const Bytes& expected) {
+    EXPECT_TRUE(file() == expected);
+    Session loaded = new_session(*engine);
+    ASSERT_TRUE(succeeds(loaded.load(disk, path)));
+    EXPECT_TRUE(saved(loaded) == expected);
+  }
+  Session session = session_at(300);
+  Bytes old_bytes = saved_at(30), new_bytes = saved(session);
+};
+INSTANTIATE_TEST_SUITE_P(, ASaveThatFails, testing::Values("qwen", "deepseek"), name_of_model);
+
+TEST_P(ASaveThatFails, AtAnyOperationLeavesTheOldFileOrTheWholeNewOne) {
+  for (const int error_number : {EIO, ENOSPC})
+    for (const bool and_all_later : {false, true}) {
+      std::uint64_t faults = 0;
+      for (;; ++faults) {
+        restart();
+        files.set_plan(
+            {.faults = {{.index = faults, .and_all_later = and_all_later, .error_number = error_number}}});
+        const Status written = session.save(files, path);
+        if (written) break;
+        EXPECT_TRUE(fails_with(written, error_number == EIO ? ErrorCode::io_failed : ErrorCode::no_space,
+                               path.native()));
+        // A name that cannot be synced is there, but may be lost with the power.
+        const bool is_renamed = files.count(FileOperation::sync_directory) != 0;
+        expect_loadable(is_renamed ? new_bytes : old_bytes);
+        EXPECT_TRUE(and_all_later || !partial_exists());  // removing it may have failed too
+        if (HasFailure()) FAIL() << "operation " << faults;
+      }
+      EXPECT_GE(faults, 6u) << "create, append, the checksum, sync, rename, sync_directory";
+      expect_loadable(new_bytes);
+      EXPECT_FALSE(partial_exists());
+    }
+}
+
+TEST_P(ASaveThatFails, OnADiskThatFillsUpLeavesTheOldFile) {
+  const std::uint64_t size = new_bytes.size();
+  for (const std::uint64_t room :
+       {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{64}, size / 2, size - 9, size - 8, size - 1}) {
+    restart();
+    files.set_plan({.disk_bytes = room});
+    EXPECT_TRUE(fails_with(session.save(files, path), ErrorCode::no_space, path.native())) << room;
+    expect_loadable(old_bytes);
+    EXPECT_FALSE(partial_exists());
+  }
+  files.set_plan({.disk_bytes = size});
+  ASSERT_TRUE(succeeds(session.save(files, path)));
+  expect_loadable(new_bytes);
+}
+
+TEST_P(ASaveThatFails, LeavesTheSessionAsItWas) {
+  const Logits expected = logits_ahead(session, detour);
+  files.set_plan({.disk_bytes = 1000});
+  EXPECT_FALSE(session.save(files, path));
+  EXPECT_TRUE(saved(session) == new_bytes);
+  EXPECT_TRUE(same_bits(logits_after(session, detour), expected));
+}
+
+TEST_P(ASaveThatFails, PassesOnWhatItsSinkSays) {
+  int pieces = 0;
+  ASSERT_TRUE(session.save([&](std::span<const std::byte>) -> Status {
+    ++pieces;
+    return {};
+  }));
+  ASSERT_GE(pieces, 2);
+  for (int failing = 0; failing < pieces; ++failing) {
+    int piece = 0;
+    const Status written = session.save([&](std::span<const std::byte>) -> Status {
+      if (piece++ == failing) return Error(ErrorCode::io_failed, "the pipe is broken");
+      return {};
+    });
+    EXPECT_TRUE(fails_with(written, ErrorCode::io_failed, "the pipe is broken"));
+    EXPECT_EQ(piece, failing + 1);  // nothing more is handed over
+  }
+}
+
+TEST_P(ASaveThatFails, DoesNotMindWhatAKilledOneLeft) {
+  restart();
+  temporary.write("session.partial", "half of something");
+  ASSERT_TRUE(succeeds(session.save(disk, path)));
+  expect_loadable(new_bytes);
+  EXPECT_FALSE(partial_exists());
+}
+
+// ---- States of the original -----------------------------------------------------------------------------------
+
+// What the original writes of such a session: version 1, or 2 with latent attention.
+class OriginalWriter {
+ public:
+  explicit OriginalWriter(const Session& session)
+      : config_(session.engine().config()), shape_(state_shape_of(config_)), snapshot_(*session.snapshot()) {}
+
+  Bytes write() {
+    const bool has_latents = std::holds_alternative<MlaConfig>(config_.layers[0].mixer);
+    put_word(kSnapshotMagic);
+    put_word(has_latents ? 2 : 1);
+    put_word(static_cast<std::uint32_t>(config_.layers.size()));
+    if (has_latents) {
+      const auto& mla = std::get<MlaConfig>(config_.layers[0].mixer);
+      for (const std::uint32_t word : {1u, 0u, 0u, 0u, 0u, mla.latent_dim, mla.rope_dim}) put_word(word);
+    } else {
+      const auto& attention = std::get<GatedAttentionConfig>(config_.layers[1].mixer);
+      put_word(2);  // every second layer, as far as the first one tells
+      put_word(attention.kv_heads);
+      put_word(attention.head_dim);
+      put_word(static_cast<std::uint32_t>(shape_.recurrent[0].conv_size * sizeof(float)));
+      put_word(static_cast<std::uint32_t>(shape_.recurrent[0].delta_size * sizeof(float)));
+    }
+    for (std::size_t layer = 0; layer < config_.layers.size(); ++layer) {
+      if (const auto* net = std::get_if<GatedDeltaNetConfig>(&config_.layers[layer].mixer)) {
+        put_recurrent(layer, *net);
+        continue;
+      }
+      put_word(snapshot_.position());
+      const KvShape& kv = shape_.kv[layer];
+      if (has_latents) {
+        const auto& mla = std::get<MlaConfig>(config_.layers[layer].mixer);
+        put_rows(layer, &KvBlock::keys, 1, kv.key_dim, 0, mla.latent_dim);
+        put_rows(layer, &KvBlock::keys, 1, kv.key_dim, mla.latent_dim, mla.rope_dim);
+      } else {
+        put_rows(layer, &KvBlock::keys, kv.heads, kv.key_dim, 0, kv.key_dim);
+        put_rows(layer, &KvBlock::values, kv.heads, kv.value_dim, 0, kv.value_dim);
+      }
+    }
+    return std::move(bytes_);
+  }
+
+ private:
+  void put(const void* from, std::size_t size) {
+    const auto* const begin = static_cast<const std::byte*>(from);
+    bytes_.insert(bytes_.end(), begin, begin + size);
+  }
+  void put_word(std::uint32_t word) { put(&word, sizeof word); }
+  // Some columns of each row, position after position.
+  void put_rows(std::size_t layer, float* KvBlock::*part, std::size_t heads, std::size_t dim,
+                std::size_t first, std::size_t count) {
+    for (std::uint32_t position = 0; position < snapshot_.position(); ++position) {
+      const KvBlock& block = snapshot_.contents().blocks[layer][position / kKvBlockPositions];
+      for (std::size_t head = 0; head < heads; ++head)
+        put(block.*part + (head * kKvBlockPositions + position % kKvBlockPositions) * dim + first,
+            count * sizeof(float));
+    }
+  }
+  void put_recurrent(std::size_t layer, const GatedDeltaNetConfig& net) {
+    const auto* const floats = reinterpret_cast<const float*>(snapshot_.contents().recurrent.data());
+    const RecurrentShape& place = shape_.recurrent[layer];
+    put(floats + place.conv_offset, place.conv_size * sizeof(float));
+    const float* const delta = floats + place.delta_offset;
+    for (std::size_t head = 0; head < net.value_heads; ++head)
+      for (std::size_t value = 0; value < net.value_head_dim; ++value)
+        for (std::size_t key = 0; key < net.key_head_dim; ++key)
+          put(&delta[(head * net.key_head_dim + key) * net.value_head_dim + value], sizeof(float));
+  }
+
+  const ModelConfig& config_;
+  StateShape shape_;
+  Snapshot snapshot_;
+  Bytes bytes_;
+};
+
+class AnImportedState : public WithFiles {
+ protected:
+  static constexpr std::uint32_t kImported = 258;
+
+  void SetUp() override {
+    const Session origin = session_at(kImported);
+    imported = OriginalWriter(origin).write();
+    ASSERT_TRUE(succeeds(session.load(imported)));
+  }
+  Logits fresh_at(std::uint32_t position) {
+    return fresh_logits(*engine, joined(text_up_to(position), detour));
+  }
+  Bytes imported;
+  Session session = new_session(*engine);
+};
+INSTANTIATE_TEST_SUITE_P(, AnImportedState, testing::Values("qwen", "deepseek"), name_of_model);
+
+TEST_P(AnImportedState, GoesOnAndKnowsItsTokensFromThereOn) {
+  EXPECT_EQ(session.position(), kImported);
+  EXPECT_EQ(session.tokens_begin(), kImported);
+  EXPECT_TRUE(session.tokens().empty());
+  EXPECT_TRUE(same_bits(logits_after(session, detour), fresh_at(kImported)));
+  EXPECT_EQ(session.tokens_begin(), kImported);
+  EXPECT_TRUE(std::ranges::equal(session.tokens(), detour));
+  const Session fork = fork_of(session);
+  EXPECT_EQ(fork.tokens_begin(), kImported);
+  EXPECT_TRUE(std::ranges::equal(fork.tokens(), detour));
+}
+
+TEST_P(AnImportedState, ComesFromAFileToo) {
+  write_file(imported);
+  Session other = new_session(*engine);
+  ASSERT_TRUE(succeeds(other.load(disk, path)));
+  EXPECT_TRUE(saved(other) == saved(session));
+}
+
+TEST_P(AnImportedState, CannotRunAgainWhatItDoesNotKnow) {
+  ASSERT_TRUE(session.extend(text_up_to(270).subspan(kImported)));
+  const Logits ahead = logits_ahead(session, detour);
+  for (const std::uint32_t place : {269u, kImported, kImported - 1, 256u, 1u}) {
+    Session other = fork_of(session);
+    const Status rewound = other.rewind(place);
+    if (is_recurrent()) {
+      EXPECT_TRUE(
+          fails_with(rewound, ErrorCode::tokens_unknown, "the tokens before position 258 are not known"));
+      EXPECT_EQ(other.position(), 270u);
+      EXPECT_TRUE(std::ranges::equal(other.tokens(), text_up_to(270).subspan(kImported)));
+      EXPECT_TRUE(same_bits(logits_after(other, detour), ahead));
+    } else {  // nothing needs to be run
+      ASSERT_TRUE(succeeds(rewound));
+      EXPECT_EQ(other.position(), place);
+      EXPECT_EQ(other.tokens_begin(), std::min(place, kImported));
+      EXPECT_EQ(other.tokens().size(), place - other.tokens_begin());
+      EXPECT_TRUE(same_bits(logits_after(other, detour), fresh_at(place)));
+    }
+  }
+}
+
+TEST_P(AnImportedState, CanBeRewoundDownToACheckpoint) {
+  ASSERT_TRUE(session.checkpoint());
+  ASSERT_TRUE(session.extend(text_up_to(270).subspan(kImported)));
+  for (const std::uint32_t place : {269u, 260u, kImported}) {
+    ASSERT_TRUE(succeeds(session.rewind(place)));
+    EXPECT_EQ(session.position(), place);
+    EXPECT_EQ(session.tokens_begin(), kImported);
+    EXPECT_TRUE(same_bits(logits_ahead(session, detour), fresh_at(place)));
+  }
+  if (is_recurrent()) {
+    EXPECT_TRUE(fails_with(session.rewind(kImported - 1), ErrorCode::tokens_unknown));
+  }
+}
+
+TEST_P(AnImportedState, IsAnOrdinarySessionOnceItIsBackAt0) {
+  ASSERT_TRUE(succeeds(session.rewind(0)));
+  EXPECT_EQ(session.tokens_begin(), 0u);
+  ASSERT_TRUE(session.extend(text_up_to(20)));
+  ASSERT_TRUE(succeeds(session.rewind(10)));
+  EXPECT_TRUE(same_bits(logits_after(session, detour), fresh_at(10)));
+}
+
+TEST_P(AnImportedState, IsSavedWithTheTokensThatAreKnown) {
+  ASSERT_TRUE(session.extend(text_up_to(270).subspan(kImported)));
+  const Bytes bytes = saved(session);
+  EXPECT_EQ(session.saved_bytes(), bytes.size());
+  Session other = new_session(*engine);
+  ASSERT_TRUE(succeeds(other.load(bytes)));
+  EXPECT_EQ(other.tokens_begin(), kImported);
+  EXPECT_TRUE(std::ranges::equal(other.tokens(), session.tokens()));
+  EXPECT_TRUE(same_bits(logits_after(other, detour), fresh_at(270)));
+}
+
+}  // namespace
+}  // namespace moeflux

@@ -1,0 +1,46 @@
+#include "state/snapshot.h"
+
+#include "base/arithmetic.h"
+#include "base/overloaded.h"
+
+namespace moeflux {
+
+std::size_t KvShape::block_bytes() const {
+  return std::size_t{heads} * kKvBlockPositions * (std::size_t{key_dim} + value_dim) * sizeof(float);
+}
+
+std::uint64_t StateShape::kv_bytes(std::uint64_t positions) const {
+  const std::uint64_t blocks = divide_up<std::uint64_t>(positions, kKvBlockPositions);
+  std::uint64_t bytes = 0;
+  for (const KvShape& shape : kv)
+    if (shape.heads != 0) bytes += blocks * KvPool::block_bytes(shape.block_bytes());
+  return bytes;
+}
+
+StateShape state_shape_of(const ModelConfig& config) {
+  StateShape shape;
+  for (const LayerConfig& layer : config.layers) {
+    KvShape& kv = shape.kv.emplace_back();
+    RecurrentShape& recurrent = shape.recurrent.emplace_back();
+    std::visit(overloaded{
+                   [&](const GatedDeltaNetConfig& net) {
+                     recurrent.conv_offset = shape.recurrent_size;
+                     recurrent.conv_size = std::uint64_t{net.conv_width - 1} * net.conv_dim();
+                     recurrent.delta_offset = recurrent.conv_offset + recurrent.conv_size;
+                     recurrent.delta_size =
+                         std::uint64_t{net.value_heads} * net.key_head_dim * net.value_head_dim;
+                     shape.recurrent_size += recurrent.conv_size + recurrent.delta_size;
+                   },
+                   [&](const GatedAttentionConfig& attention) {
+                     kv = {attention.kv_heads, attention.head_dim, attention.head_dim};
+                   },
+                   [&](const MlaConfig& mla) {
+                     kv = {1, mla.latent_dim + mla.rope_dim, 0};
+                   },
+               },
+               layer.mixer);
+  }
+  return shape;
+}
+
+}  // namespace moeflux

@@ -1,0 +1,576 @@
+#include "state/snapshot_file.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/allocation_counter.h"
+#include "base/sizes.h"
+#include "state/testing/snapshot_files.h"
+
+namespace moeflux {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAreArray;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr std::uint32_t kContext = 1000;
+constexpr std::uint32_t kPositions[] = {0, 1, 255, 256, 257, 600};
+
+struct NamedConfig {
+  std::string name;
+  ModelConfig config;
+};
+std::vector<NamedConfig> all_configs() {
+  return {{"small qwen", small_qwen_config()},
+          {"small deepseek", small_deepseek_config()},
+          {"tiny qwen", tiny_qwen_config()},
+          {"tiny deepseek", tiny_deepseek_config()}};
+}
+std::vector<NamedConfig> small_configs() {
+  return {{"small qwen", small_qwen_config()}, {"small deepseek", small_deepseek_config()}};
+}
+
+SessionState created(const ModelConfig& config, KvPool& pool, std::uint32_t context) {
+  Result<SessionState> state = SessionState::create(config, pool, context);
+  EXPECT_TRUE(state) << state.error().message();
+  return *std::move(state);
+}
+
+Snapshot snapshot_at(const ModelConfig& config, KvPool& pool, std::uint32_t position) {
+  SessionState state = created(config, pool, position);
+  EXPECT_TRUE(position == 0 || run_step(state, position));
+  return *state.snapshot();
+}
+
+Bytes written(const ModelConfig& config, const Snapshot& snapshot) {
+  Bytes bytes;
+  const Status status = write_snapshot(state_shape_of(config), identity_of_tests(), snapshot,
+                                       [&](std::span<const std::byte> piece) -> Status {
+                                         bytes.insert(bytes.end(), piece.begin(), piece.end());
+                                         return {};
+                                       });
+  EXPECT_TRUE(status) << status.error().message();
+  return bytes;
+}
+
+Result<Snapshot> read(const Bytes& bytes, const ModelConfig& config, KvPool& pool,
+                      std::uint32_t context = kContext) {
+  return read_snapshot(bytes, config, identity_of_tests(), pool, context);
+}
+
+void expect_written(const ModelConfig& config, const Snapshot& snapshot, std::uint32_t position,
+                    std::uint32_t tokens_begin) {
+  EXPECT_EQ(snapshot.position(), position);
+  EXPECT_EQ(snapshot.tokens_begin(), tokens_begin);
+  EXPECT_THAT(snapshot.tokens(), ElementsAreArray(written_tokens(tokens_begin, position)));
+  const StateShape shape = state_shape_of(config);
+  EXPECT_TRUE(bits_of(shape, snapshot) == written_bits(shape, position));
+}
+
+// ---- Version 3 ----
+
+TEST(SnapshotFile, IsWrittenAsTheDocumentSays) {
+  for (const auto& [name, config] : all_configs())
+    for (const std::uint32_t position : kPositions) {
+      KvPool pool(KvPool::kNoBudget);
+      const Bytes bytes = written(config, snapshot_at(config, pool, position));
+      EXPECT_TRUE(bytes == own_file(config, position)) << name << " at " << position;
+      EXPECT_EQ(bytes.size(), snapshot_bytes(state_shape_of(config), position, position));
+    }
+}
+
+TEST(SnapshotFile, HoldsTheSnapshotItWasWrittenOf) {
+  for (const auto& [name, config] : all_configs())
+    for (const std::uint32_t position : kPositions) {
+      SCOPED_TRACE(fmt::format("{} at {}", name, position));
+      KvPool pool(KvPool::kNoBudget), other(KvPool::kNoBudget);
+      const Bytes bytes = written(config, snapshot_at(config, pool, position));
+      const Result<Snapshot> again = read(bytes, config, other);
+      ASSERT_TRUE(again) << again.error().message();
+      expect_written(config, *again, position, 0);
+      EXPECT_EQ(other.used_bytes(), state_shape_of(config).kv_bytes(position));
+      EXPECT_TRUE(written(config, *again) == bytes);
+    }
+}
+
+TEST(SnapshotFile, HoldsTokensFromWhereTheyAreKnown) {
+  for (const auto& [name, config] : small_configs())
+    for (const std::uint32_t begin : {1u, 200u, 299u, 300u}) {
+      SCOPED_TRACE(fmt::format("{} from {}", name, begin));
+      KvPool pool(KvPool::kNoBudget);
+      const Bytes bytes = own_file(config, 300, begin);
+      EXPECT_EQ(bytes.size(), snapshot_bytes(state_shape_of(config), 300, 300 - begin));
+      const Result<Snapshot> snapshot = read(bytes, config, pool);
+      ASSERT_TRUE(snapshot) << snapshot.error().message();
+      expect_written(config, *snapshot, 300, begin);
+      EXPECT_TRUE(written(config, *snapshot) == bytes);
+    }
+}
+
+TEST(SnapshotFile, IsGoneOnFromWithoutACopy) {
+  for (const auto& [name, config] : small_configs())
+    for (const std::uint32_t position : {1u, 255u, 256u, 600u}) {
+      SCOPED_TRACE(fmt::format("{} at {}", name, position));
+      KvPool pool(KvPool::kNoBudget);
+      const Result<Snapshot> snapshot = read(own_file(config, position), config, pool);
+      ASSERT_TRUE(snapshot) << snapshot.error().message();
+      SessionState first = created(config, pool, kContext), second = created(config, pool, kContext);
+      first.restore(*snapshot);
+      second.restore(*snapshot);
+      ASSERT_TRUE(run_step(first, 300));
+      EXPECT_EQ(pool.copied_bytes(), 0u);  // its rows end where the position is
+      ASSERT_TRUE(run_step(second, 30, {1, position}));
+      const StateShape shape = state_shape_of(config);
+      EXPECT_TRUE(bits_of(first) == written_bits(shape, position + 300));
+      EXPECT_TRUE(bits_of(second) == written_bits(shape, position + 30, {1, position}));
+      expect_written(config, *snapshot, position, 0);
+    }
+}
+
+TEST(SnapshotFile, FillsTheContextToItsLastPosition) {
+  KvPool pool(KvPool::kNoBudget);
+  EXPECT_TRUE(read(own_file(small_qwen_config(), 300), small_qwen_config(), pool, 300));
+  EXPECT_TRUE(read(original_file(small_qwen_config(), 2, 300).bytes, small_qwen_config(), pool, 300));
+}
+
+// One of its states is larger than a piece.
+ModelConfig large_qwen_config() {
+  ModelConfig config = small_qwen_config();
+  auto& net = std::get<GatedDeltaNetConfig>(config.layers[2].mixer);
+  net.key_head_dim = net.value_head_dim = 512;
+  return config;
+}
+
+TEST(SnapshotFile, ComesInPiecesInOrder) {
+  struct Case {
+    ModelConfig config;
+    std::uint32_t position;
+  };
+  for (const Case& large : {Case{large_qwen_config(), 10}, Case{tiny_deepseek_config(), 5000}}) {
+    KvPool pool(KvPool::kNoBudget);
+    const Snapshot snapshot = snapshot_at(large.config, pool, large.position);
+    Bytes bytes;
+    int pieces = 0;
+    ASSERT_TRUE(write_snapshot(state_shape_of(large.config), identity_of_tests(), snapshot,
+                               [&](std::span<const std::byte> piece) -> Status {
+                                 EXPECT_THAT(piece, testing::Not(IsEmpty()));
+                                 bytes.insert(bytes.end(), piece.begin(), piece.end());
+                                 ++pieces;
+                                 return {};
+                               }));
+    EXPECT_GT(pieces, 2);
+    EXPECT_TRUE(bytes == own_file(large.config, large.position));
+  }
+}
+
+TEST(SnapshotFile, IsWrittenWithoutACopyOfIt) {
+  KvPool pool(KvPool::kNoBudget);
+  const StateShape shape = state_shape_of(large_qwen_config());
+  const Snapshot snapshot = snapshot_at(large_qwen_config(), pool, 8000);
+  const AllocationCounter counter;
+  ASSERT_TRUE(write_snapshot(shape, identity_of_tests(), snapshot,
+                             [](std::span<const std::byte>) -> Status { return {}; }));
+  EXPECT_LT(counter.peak_bytes(), snapshot_bytes(shape, 8000, 8000) / 2);
+}
+
+TEST(SnapshotFile, EndsWithTheFirstErrorOfItsSink) {
+  KvPool pool(KvPool::kNoBudget);
+  const ModelConfig config = tiny_deepseek_config();
+  const Snapshot snapshot = snapshot_at(config, pool, 5000);
+  for (int good = 0; good < 4; ++good) {
+    int calls = 0;
+    const Status status = write_snapshot(state_shape_of(config), identity_of_tests(), snapshot,
+                                         [&](std::span<const std::byte>) -> Status {
+                                           if (calls++ < good) return {};
+                                           return Error(ErrorCode::no_space, "the disk is full");
+                                         });
+    ASSERT_FALSE(status);
+    EXPECT_EQ(status.error().code(), ErrorCode::no_space);
+    EXPECT_EQ(calls, good + 1);
+  }
+}
+
+TEST(SnapshotFile, KeepsTheOwnerOfThePoolAlive) {
+  for (const Bytes& bytes :
+       {own_file(small_qwen_config(), 5), original_file(small_qwen_config(), 1, 5).bytes}) {
+    auto pool = std::make_shared<KvPool>(KvPool::kNoBudget);
+    const std::weak_ptr<KvPool> watched = pool;
+    {
+      const Result<Snapshot> snapshot =
+          read_snapshot(bytes, small_qwen_config(), identity_of_tests(), *pool, kContext, pool);
+      ASSERT_TRUE(snapshot) << snapshot.error().message();
+      pool.reset();
+      EXPECT_FALSE(watched.expired());
+    }
+    EXPECT_TRUE(watched.expired());
+  }
+}
+
+// ---- Versions 1 and 2 ----
+
+struct Import {
+  std::string name;
+  ModelConfig config;
+  std::uint32_t version;
+  OriginalFile at(std::uint32_t position) const { return original_file(config, version, position); }
+  std::size_t header_bytes() const { return version == 1 ? 32 : 40; }
+};
+std::vector<Import> small_imports() {
+  return {{"small qwen, version 1", small_qwen_config(), 1},
+          {"small qwen, version 2", small_qwen_config(), 2},
+          {"small deepseek, version 2", small_deepseek_config(), 2}};
+}
+
+TEST(SnapshotImport, HasTheStateOfTheOriginalAndNoTokens) {
+  std::vector<Import> imports = small_imports();
+  imports.push_back({"tiny qwen, version 1", tiny_qwen_config(), 1});
+  imports.push_back({"tiny qwen, version 2", tiny_qwen_config(), 2});
+  imports.push_back({"tiny deepseek, version 2", tiny_deepseek_config(), 2});
+  for (const Import& import : imports)
+    for (const std::uint32_t position : kPositions) {
+      SCOPED_TRACE(fmt::format("{} at {}", import.name, position));
+      KvPool pool(KvPool::kNoBudget);
+      const Result<Snapshot> snapshot = read(import.at(position).bytes, import.config, pool);
+      ASSERT_TRUE(snapshot) << snapshot.error().message();
+      expect_written(import.config, *snapshot, position, position);
+      EXPECT_THAT(snapshot->tokens(), IsEmpty());
+      EXPECT_EQ(pool.used_bytes(), state_shape_of(import.config).kv_bytes(position));
+    }
+}
+
+TEST(SnapshotImport, IsWrittenAsVersion3WithTheTokensSince) {
+  for (const Import& import : small_imports()) {
+    SCOPED_TRACE(import.name);
+    KvPool pool(KvPool::kNoBudget);
+    SessionState state = created(import.config, pool, kContext);
+    {
+      const Result<Snapshot> snapshot = read(import.at(300).bytes, import.config, pool);
+      ASSERT_TRUE(snapshot) << snapshot.error().message();
+      state.restore(*snapshot);
+    }
+    EXPECT_EQ(state.tokens_begin(), 300u);
+    ASSERT_TRUE(run_step(state, 20));
+    EXPECT_TRUE(written(import.config, *state.snapshot()) == own_file(import.config, 320, 300));
+  }
+}
+
+// ---- What is wrong with a file ----
+
+// That the pool has no room makes it sure that nothing is asked of it before all is checked.
+Error refused(const Bytes& bytes, const ModelConfig& config, std::uint32_t context = kContext,
+              const SnapshotIdentity& identity = identity_of_tests()) {
+  KvPool pool(0);
+  // A copy of exactly so many bytes, so that the AddressSanitizer sees who reads beyond them.
+  const Bytes exact(bytes.begin(), bytes.end());
+  const Result<Snapshot> snapshot = read_snapshot(exact, config, identity, pool, context);
+  EXPECT_FALSE(snapshot) << "it was read";
+  EXPECT_EQ(pool.used_bytes(), 0u);
+  if (snapshot) return Error(ErrorCode::cancelled, "it was read");
+  EXPECT_THAT(snapshot.error().message(), testing::StartsWith("snapshot: "));
+  return snapshot.error();
+}
+
+#define EXPECT_REFUSED(error_expression, expected_code, message_matcher)             \
+  do {                                                                               \
+    const Error refusal = (error_expression);                                        \
+    EXPECT_EQ(name_of(refusal.code()), name_of(expected_code)) << refusal.message(); \
+    EXPECT_THAT(refusal.message(), message_matcher);                                 \
+  } while (false)
+
+Bytes first_bytes(const Bytes& bytes, std::size_t count) {
+  return {bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(count)};
+}
+
+// A file of version 3 with one word changed, and a checksum that agrees.
+template <class T>
+Bytes own_file_with(const ModelConfig& config, std::size_t offset, T value, std::uint32_t position = 3) {
+  Bytes bytes = own_file(config, position);
+  put_at(bytes, offset, value);
+  fix_checksum(bytes);
+  return bytes;
+}
+
+TEST(SnapshotFileRefusal, BufferTooSmallIsLessThanAHeader) {
+  const auto expect = [](const ModelConfig& config, const Bytes& whole, std::size_t header) {
+    for (std::size_t size = 0; size < header; ++size)
+      EXPECT_REFUSED(refused(first_bytes(whole, size), config), ErrorCode::buffer_too_small,
+                     AllOf(HasSubstr(fmt::format("{} bytes", size < 8 ? 8 : header)),
+                           HasSubstr(fmt::format("{} are there", size))));
+  };
+  for (const auto& [name, config] : small_configs()) expect(config, own_file(config, 3), 64 + 8);
+  for (const Import& import : small_imports())
+    expect(import.config, import.at(3).bytes, import.header_bytes());
+}
+
+TEST(SnapshotFileRefusal, BadMagicIsAnotherFirstWord) {
+  for (Bytes bytes : {own_file(small_qwen_config(), 3), original_file(small_qwen_config(), 1, 3).bytes}) {
+    put_at(bytes, 0, 0x12345678u);
+    EXPECT_REFUSED(refused(bytes, small_qwen_config()), ErrorCode::bad_magic,
+                   AllOf(HasSubstr("12345678"), HasSubstr("4d464c58")));
+  }
+}
+
+TEST(SnapshotFileRefusal, BadVersionIsNoneThatIsKnown) {
+  for (const auto& [name, config] : small_configs())
+    for (const std::uint32_t version : {0u, 4u, 0x03000000u, ~0u})
+      EXPECT_REFUSED(refused(own_file_with(config, 4, version), config), ErrorCode::bad_version,
+                     HasSubstr(fmt::format("version {} ", version)));
+}
+
+TEST(SnapshotFileRefusal, BadVersionIsVersion1OfAModelWithLatentAttention) {
+  // Whatever it holds: that it is of another model is not what is wrong first.
+  for (const Bytes& bytes :
+       {original_file(small_deepseek_config(), 1, 3).bytes, original_file(small_qwen_config(), 1, 3).bytes})
+    EXPECT_REFUSED(refused(bytes, small_deepseek_config()), ErrorCode::bad_version, HasSubstr("version 1"));
+}
+
+TEST(SnapshotFileRefusal, ShapeMismatchNamesTheNumberOfTheOriginalsHeader) {
+  struct Case {
+    std::size_t word;
+    std::string name;
+    std::uint32_t qwen, deepseek;  // what the model has
+  };
+  constexpr std::uint32_t kAny = ~0u;  // it is not compared: the original's number of it means nothing
+  const Case cases[] = {{2, "the number of layers", 4, 2},
+                        {3, "the distance between attention layers", 2, kAny},
+                        {4, "the number of kv heads", 2, kAny},
+                        {5, "the head size", 4, kAny},
+                        {6, "the bytes of a convolution state", 2 * 10 * 4, 0},
+                        {7, "the bytes of a recurrent state", 2 * 2 * 3 * 4, 0},
+                        {8, "the latent size", 0, 3},
+                        {9, "the rotated size", 0, 2}};
+  for (const Import& import : small_imports())
+    for (const Case& field : cases) {
+      if (import.version == 1 && field.word >= 8) continue;
+      const std::uint32_t expected =
+          import.config.family == Family::qwen3_5_moe ? field.qwen : field.deepseek;
+      for (const std::uint32_t wrong : {77u, 0xFFFF'FFFEu}) {
+        SCOPED_TRACE(fmt::format("{}: {} is {}", import.name, field.name, wrong));
+        Bytes bytes = import.at(3).bytes;
+        put_at(bytes, 4 * field.word, wrong);
+        if (expected == kAny) {
+          KvPool pool(KvPool::kNoBudget);
+          EXPECT_TRUE(read(bytes, import.config, pool));
+        } else {
+          EXPECT_REFUSED(refused(bytes, import.config), ErrorCode::shape_mismatch,
+                         HasSubstr(fmt::format("{} is {}, the model's is {}", field.name, wrong, expected)));
+        }
+      }
+    }
+}
+
+TEST(SnapshotFileRefusal, ShapeMismatchNamesTheNumberOfVersion3) {
+  const ModelConfig config = small_qwen_config();
+  EXPECT_REFUSED(refused(own_file_with(config, 48, 77u), config), ErrorCode::shape_mismatch,
+                 HasSubstr("the number of layers is 77, the model's is 4"));
+  EXPECT_REFUSED(refused(own_file_with(config, 56, 4u), config), ErrorCode::shape_mismatch,
+                 HasSubstr("the tokens begin at 4, after position 3"));
+  EXPECT_REFUSED(refused(own_file_with(config, 60, 77u), config), ErrorCode::shape_mismatch,
+                 HasSubstr("the word at byte 60 is 77, not 0"));
+}
+
+TEST(SnapshotFileRefusal, ShapeMismatchIsAnotherFamily) {
+  EXPECT_REFUSED(refused(original_file(small_qwen_config(), 2, 3).bytes, small_deepseek_config()),
+                 ErrorCode::shape_mismatch, HasSubstr("is 4, the model's is 2"));
+  EXPECT_REFUSED(refused(original_file(small_deepseek_config(), 2, 3).bytes, small_qwen_config()),
+                 ErrorCode::shape_mismatch, HasSubstr("is 2, the model's is 4"));
+}
+
+TEST(SnapshotFileRefusal, NegativeLengthNamesTheLayer) {
+  for (const Import& import : small_imports()) {
+    const OriginalFile file = import.at(3);
+    const bool is_qwen = import.config.family == Family::qwen3_5_moe;
+    for (std::size_t i = 0; i < file.lengths_at.size(); ++i)
+      for (const std::int32_t length : {-1, -3, std::numeric_limits<std::int32_t>::min()}) {
+        SCOPED_TRACE(import.name);
+        Bytes bytes = file.bytes;
+        put_at(bytes, file.lengths_at[i], length);
+        EXPECT_REFUSED(refused(bytes, import.config), ErrorCode::negative_length,
+                       HasSubstr(fmt::format("layer {} has {} positions", is_qwen ? 2 * i + 1 : i, length)));
+      }
+  }
+}
+
+TEST(SnapshotFileRefusal, LengthOverflowIsBeyondTheContext) {
+  for (const Import& import : small_imports())
+    for (const std::uint32_t length : {11u, 0x7FFF'FFFFu}) {
+      SCOPED_TRACE(import.name);
+      const std::size_t layer = import.config.family == Family::qwen3_5_moe ? 1 : 0;
+      OriginalFile file = import.at(10);
+      put_at(file.bytes, file.lengths_at[0], length);
+      EXPECT_REFUSED(refused(file.bytes, import.config, 10), ErrorCode::length_overflow,
+                     HasSubstr(fmt::format("layer {} has {} positions, the context is 10", layer, length)));
+    }
+  for (const auto& [name, config] : small_configs())
+    for (const std::uint32_t position : {11u, 0x7FFF'FFFFu, ~0u})
+      EXPECT_REFUSED(refused(own_file_with(config, 52, position, 10), config, 10), ErrorCode::length_overflow,
+                     HasSubstr(fmt::format("position {} is beyond the context, 10", position)));
+}
+
+TEST(SnapshotFileRefusal, UnequalLengthsAreOfTwoLayersOfOneFile) {
+  for (const Import& import : small_imports())
+    for (const std::uint32_t length : {0u, 2u, 4u}) {
+      SCOPED_TRACE(import.name);
+      const std::size_t layer = import.config.family == Family::qwen3_5_moe ? 3 : 1;
+      OriginalFile file = import.at(3);
+      put_at(file.bytes, file.lengths_at[1], length);
+      EXPECT_REFUSED(refused(file.bytes, import.config), ErrorCode::unequal_lengths,
+                     HasSubstr(fmt::format("layer {} has {} positions, those before it 3", layer, length)));
+    }
+}
+
+TEST(SnapshotFileRefusal, TruncatedIsWhatEndsAnywhereBeforeItsEnd) {
+  for (const std::uint32_t position : {0u, 3u}) {
+    for (const Import& import : small_imports()) {
+      const Bytes whole = import.at(position).bytes;
+      for (std::size_t size = import.header_bytes(); size < whole.size(); ++size)
+        EXPECT_REFUSED(refused(first_bytes(whole, size), import.config), ErrorCode::truncated,
+                       testing::ContainsRegex("layer [0-3] needs [0-9]+ bytes, [0-9]+ are there"));
+    }
+    for (const auto& [name, config] : small_configs()) {
+      const Bytes whole = own_file(config, position);
+      for (std::size_t size = 64 + 8; size < whole.size(); ++size)
+        EXPECT_REFUSED(refused(first_bytes(whole, size), config), ErrorCode::truncated,
+                       testing::ContainsRegex("layer [0-3] ends at byte [0-9]+, only [0-9]+ are there"));
+    }
+  }
+}
+
+TEST(SnapshotFileRefusal, TruncatedSaysWhichLayerNeedsHowMuch) {
+  const OriginalFile file = original_file(small_qwen_config(), 2, 3);
+  const std::size_t rows = file.lengths_at[1] + 4, rows_bytes = 3 * 2 * 2 * 4 * 4;
+  EXPECT_REFUSED(refused(first_bytes(file.bytes, rows + 50), small_qwen_config()), ErrorCode::truncated,
+                 HasSubstr(fmt::format("layer 3 needs {} bytes, 50 are there", rows_bytes)));
+  EXPECT_REFUSED(refused(first_bytes(file.bytes, rows - 1), small_qwen_config()), ErrorCode::truncated,
+                 HasSubstr("layer 3 needs 4 bytes, 3 are there"));
+  // Header, three tokens, and a state of 32 floats; the last 8 bytes are the checksum, wherever the end is.
+  const Bytes own = own_file(small_qwen_config(), 3);
+  EXPECT_REFUSED(refused(first_bytes(own, 64 + 12 + 128 + 7), small_qwen_config()), ErrorCode::truncated,
+                 HasSubstr("layer 0 ends at byte 204, only 203 are there"));
+}
+
+TEST(SnapshotFileRefusal, TruncatedIsWhatClaimsMoreThanThereIsAndCostsNothing) {
+  const ModelConfig config = small_qwen_config();
+  const Bytes bytes = own_file_with(config, 52, 1'000'000'000u);
+  OriginalFile original = original_file(config, 2, 3);
+  put_at(original.bytes, original.lengths_at[0], 1'000'000'000);
+  KvPool pool(KvPool::kNoBudget);
+  const AllocationCounter counter;
+  for (const std::span<const std::byte> claim :
+       {std::span(bytes), std::span(std::as_const(original.bytes))}) {
+    const Result<Snapshot> snapshot = read_snapshot(claim, config, identity_of_tests(), pool, 2'000'000'000);
+    ASSERT_FALSE(snapshot);
+    EXPECT_EQ(name_of(snapshot.error().code()), "truncated");
+  }
+  EXPECT_LT(counter.peak_bytes(), 64 * kKiB);
+  EXPECT_EQ(pool.used_bytes(), 0u);
+}
+
+TEST(SnapshotFileRefusal, TrailingBytesFollowTheLastLayer) {
+  for (const Import& import : small_imports())
+    for (const std::size_t more : {1u, 4u, 1000u}) {
+      Bytes bytes = import.at(3).bytes;
+      bytes.resize(bytes.size() + more);
+      EXPECT_REFUSED(refused(bytes, import.config), ErrorCode::trailing_bytes,
+                     HasSubstr(fmt::format("{} bytes follow the last layer", more)));
+    }
+  for (const auto& [name, config] : small_configs())
+    for (const std::size_t more : {1u, 8u, 1000u}) {
+      Bytes bytes = own_file(config, 3);
+      const std::size_t size = bytes.size();
+      bytes.resize(size + more);
+      fix_checksum(bytes);
+      EXPECT_REFUSED(
+          refused(bytes, config), ErrorCode::trailing_bytes,
+          HasSubstr(fmt::format("it should have {} bytes, says {} and has {}", size, size, size + more)));
+    }
+}
+
+TEST(SnapshotFileRefusal, TrailingBytesAreASizeThatIsNotTheFiles) {
+  const ModelConfig config = small_qwen_config();
+  const std::uint64_t size = own_file(config, 3).size();
+  for (const std::uint64_t wrong : {std::uint64_t{0}, size - 1, size + 1, size + (std::uint64_t{1} << 32)})
+    EXPECT_REFUSED(refused(own_file_with(config, 8, wrong), config), ErrorCode::trailing_bytes,
+                   HasSubstr(fmt::format("it should have {} bytes, says {} and has {}", size, wrong, size)));
+}
+
+TEST(SnapshotFileRefusal, WrongModelIsAnotherFingerprint) {
+  const ModelConfig config = small_qwen_config();
+  for (std::size_t i = 0; i < 16; ++i) {
+    SnapshotIdentity other = identity_of_tests();
+    other.fingerprint.bytes[i] ^= 1;
+    EXPECT_REFUSED(refused(own_file(config, 3), config, kContext, other), ErrorCode::wrong_model,
+                   HasSubstr("another model"));
+  }
+}
+
+TEST(SnapshotFileRefusal, WrongNumericsIsAnotherArithmetic) {
+  const ModelConfig config = small_qwen_config();
+  using Part = std::uint32_t SnapshotIdentity::*;
+  for (const Part part : {&SnapshotIdentity::law, &SnapshotIdentity::precision,
+                          &SnapshotIdentity::experts_per_token, &SnapshotIdentity::kv_numbers}) {
+    SnapshotIdentity other = identity_of_tests();
+    other.*part = 77;
+    EXPECT_REFUSED(
+        refused(own_file(config, 3), config, kContext, other), ErrorCode::wrong_numerics,
+        AllOf(HasSubstr("its arithmetic is law 1, precision 0, 2 experts a token, numbers 0; here it is"),
+              HasSubstr(fmt::format("here it is law {}, precision {}, {} experts a token, numbers {}",
+                                    other.law, other.precision, other.experts_per_token, other.kv_numbers))));
+  }
+}
+
+TEST(SnapshotFileRefusal, BadChecksumIsAnyBitThatHasChanged) {
+  for (const auto& [name, config] : small_configs()) {
+    const Bytes whole = own_file(config, 3);
+    for (std::size_t i = 0; i < whole.size(); ++i)
+      for (int bit = 0; bit < 8; ++bit) {
+        Bytes bytes = whole;
+        bytes[i] ^= std::byte{1} << bit;
+        const Error refusal = refused(bytes, config);  // in the header it may be any
+        if (i >= 64) {
+          EXPECT_EQ(name_of(refusal.code()), "bad_checksum") << name << ", byte " << i;
+        }
+      }
+  }
+}
+
+TEST(SnapshotFileRefusal, TokenOutOfRangeIsNotInTheVocabulary) {
+  const ModelConfig config = small_qwen_config();
+  for (const std::uint32_t token : {96u, ~0u})
+    EXPECT_REFUSED(refused(own_file_with(config, 64 + 4, token), config), ErrorCode::token_out_of_range,
+                   HasSubstr(fmt::format("token {} at position 1 is not below 96", token)));
+  KvPool pool(KvPool::kNoBudget);
+  EXPECT_TRUE(read(own_file_with(config, 64 + 4, 95u), config, pool));
+}
+
+TEST(SnapshotFileRefusal, OutOfMemoryLeavesNothingInThePool) {
+  for (const auto& [name, config] : small_configs()) {
+    const StateShape shape = state_shape_of(config);
+    const Bytes files[] = {own_file(config, 300), original_file(config, 2, 300).bytes};
+    for (const Bytes& bytes : files)
+      for (std::uint64_t budget = 0; budget <= shape.kv_bytes(300); budget += shape.kv_bytes(300) / 4) {
+        KvPool pool(budget);
+        {
+          const Result<Snapshot> snapshot = read(bytes, config, pool);
+          EXPECT_EQ(snapshot.has_value(), budget == shape.kv_bytes(300)) << name << ", " << budget;
+          if (!snapshot) {
+            EXPECT_EQ(name_of(snapshot.error().code()), "out_of_memory");
+            EXPECT_EQ(pool.used_bytes(), 0u);
+          }
+        }
+        EXPECT_EQ(pool.used_bytes(), 0u);
+      }
+  }
+}
+
+}  // namespace
+}  // namespace moeflux

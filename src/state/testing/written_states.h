@@ -1,0 +1,167 @@
+#pragma once
+// Small models, and states of theirs in which every number says what it is of: timeline, layer, position,
+// channel.
+//
+// A step here computes nothing: it writes those numbers where a forward pass would write its own. Test code
+// only.
+
+#include <bit>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/result.h"
+#include "model/testing/tiny_packed_model.h"
+#include "state/session_state.h"
+
+namespace moeflux {
+
+// Linear, full, linear, full attention. Keys and values of a recurrent state differ in size, so that one that
+// is not transposed shows.
+inline ModelConfig small_qwen_config() {
+  ModelConfig config = tiny_qwen_config();
+  config.layers[0].mixer = GatedDeltaNetConfig{
+      .key_heads = 1, .value_heads = 2, .key_head_dim = 2, .value_head_dim = 3, .conv_width = 3};
+  auto& attention = std::get<GatedAttentionConfig>(config.layers[1].mixer);
+  attention.kv_heads = 2;
+  attention.head_dim = 4;
+  config.layers.insert(config.layers.end(), {config.layers[0], config.layers[1]});
+  return config;
+}
+
+inline ModelConfig small_deepseek_config() {
+  ModelConfig config = tiny_deepseek_config();
+  for (LayerConfig& layer : config.layers) {
+    auto& mla = std::get<MlaConfig>(layer.mixer);
+    mla.latent_dim = 3;
+    mla.rope_dim = 2;
+  }
+  return config;
+}
+
+// Of a history that others share up to `begin`: positions before it were written by timeline 0.
+struct Timeline {
+  std::uint32_t number = 0;
+  std::uint32_t begin = 0;
+  std::uint32_t at(std::uint32_t position) const { return position < begin ? 0 : number; }
+};
+
+// Never 0, and exact.
+inline float written_number(std::uint32_t timeline, std::size_t layer, std::uint32_t position,
+                            std::size_t channel) {
+  return static_cast<float>(((timeline * 4 + layer) * 8192 + position) * 64 + channel + 1);
+}
+inline constexpr std::size_t kKeyChannels = 0, kValueChannels = 32, kConvChannels = 0, kDeltaChannels = 32;
+
+inline TokenId written_token(std::uint32_t timeline, std::uint32_t position) {
+  return TokenId((position * 7 + timeline) % 96);
+}
+
+// What a step of `rows` writes, before it is committed.
+inline void write_step(SessionState& state, std::uint32_t rows, Timeline timeline) {
+  const StateShape& shape = state.shape();
+  for (std::uint32_t i = 0; i < shape.kv.size(); ++i) {
+    const KvShape& kv = shape.kv[i];
+    const std::uint32_t end = state.position() + rows;
+    for (std::uint32_t p = state.position(); p < end && kv.heads != 0; ++p) {
+      const KvBlock& block = state.kv(LayerId(i))[p / kKvBlockPositions];
+      for (std::size_t head = 0; head < kv.heads; ++head) {
+        const std::size_t row = head * kKvBlockPositions + p % kKvBlockPositions;
+        for (std::size_t d = 0; d < kv.key_dim; ++d)
+          block.keys[row * kv.key_dim + d] =
+              written_number(timeline.at(p), i, p, kKeyChannels + head * kv.key_dim + d);
+        for (std::size_t d = 0; d < kv.value_dim; ++d)
+          block.values[row * kv.value_dim + d] =
+              written_number(timeline.at(p), i, p, kValueChannels + head * kv.value_dim + d);
+      }
+    }
+    const RecurrentShape& recurrent = shape.recurrent[i];
+    for (std::size_t c = 0; c < recurrent.conv_size; ++c)
+      state.conv(LayerId(i)).after[c] = written_number(timeline.at(end - 1), i, end, kConvChannels + c);
+    for (std::size_t c = 0; c < recurrent.delta_size; ++c)
+      state.delta(LayerId(i)).after[c] = written_number(timeline.at(end - 1), i, end, kDeltaChannels + c);
+  }
+}
+
+inline std::vector<TokenId> written_tokens(std::uint32_t from, std::uint32_t to, Timeline timeline = {}) {
+  std::vector<TokenId> tokens;
+  for (std::uint32_t p = from; p < to; ++p) tokens.push_back(written_token(timeline.at(p), p));
+  return tokens;
+}
+
+// A whole step.
+inline Status run_step(SessionState& state, std::uint32_t rows, Timeline timeline = {}) {
+  MF_TRY_STATUS(state.reserve(rows));
+  write_step(state, rows, timeline);
+  state.commit(written_tokens(state.position(), state.position() + rows, timeline));
+  return {};
+}
+
+// The numbers that a state holds, bit for bit and in the order of a snapshot file of version 3.
+template <class BlocksOf, class ConvOf, class DeltaOf>
+std::vector<std::uint32_t> bits_of(const StateShape& shape, std::uint32_t position, BlocksOf blocks_of,
+                                   ConvOf conv_of, DeltaOf delta_of) {
+  std::vector<std::uint32_t> bits;
+  const auto add = [&](const float* numbers, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) bits.push_back(std::bit_cast<std::uint32_t>(numbers[i]));
+  };
+  for (std::uint32_t i = 0; i < shape.kv.size(); ++i) {
+    const KvShape& kv = shape.kv[i];
+    const auto add_rows = [&](float* KvBlock::*part, std::size_t dim) {
+      for (std::uint32_t p = 0; p < position && dim != 0; ++p)
+        for (std::size_t head = 0; head < kv.heads; ++head)
+          add(blocks_of(i)[p / kKvBlockPositions].*part +
+                  (head * kKvBlockPositions + p % kKvBlockPositions) * dim,
+              dim);
+    };
+    add_rows(&KvBlock::keys, kv.key_dim);
+    add_rows(&KvBlock::values, kv.value_dim);
+    add(conv_of(i), shape.recurrent[i].conv_size);
+    add(delta_of(i), shape.recurrent[i].delta_size);
+  }
+  return bits;
+}
+
+inline std::vector<std::uint32_t> bits_of(SessionState& state) {
+  return bits_of(
+      state.shape(), state.position(), [&](std::uint32_t layer) { return state.kv(LayerId(layer)); },
+      [&](std::uint32_t layer) { return state.conv(LayerId(layer)).before; },
+      [&](std::uint32_t layer) { return state.delta(LayerId(layer)).before; });
+}
+
+inline std::vector<std::uint32_t> bits_of(const StateShape& shape, const Snapshot& snapshot) {
+  const Snapshot::Contents& contents = snapshot.contents();
+  const auto* const recurrent = reinterpret_cast<const float*>(contents.recurrent.data());
+  return bits_of(
+      shape, contents.position,
+      [&](std::uint32_t layer) { return std::span<const KvBlock>(contents.blocks[layer]); },
+      [&](std::uint32_t layer) { return recurrent + shape.recurrent[layer].conv_offset; },
+      [&](std::uint32_t layer) { return recurrent + shape.recurrent[layer].delta_offset; });
+}
+
+// What bits_of() gives after steps that wrote `position` positions.
+inline std::vector<std::uint32_t> written_bits(const StateShape& shape, std::uint32_t position,
+                                               Timeline timeline = {}) {
+  std::vector<std::uint32_t> bits;
+  const auto add = [&](float number) { bits.push_back(std::bit_cast<std::uint32_t>(number)); };
+  const auto add_recurrent = [&](std::size_t layer, std::size_t first, std::size_t count) {
+    for (std::size_t c = first; c < first + count; ++c)
+      add(position == 0 ? 0 : written_number(timeline.at(position - 1), layer, position, c));
+  };
+  for (std::size_t i = 0; i < shape.kv.size(); ++i) {
+    const KvShape& kv = shape.kv[i];
+    const auto add_rows = [&](std::size_t first, std::size_t count) {
+      for (std::uint32_t p = 0; p < position; ++p)
+        for (std::size_t c = first; c < first + count; ++c) add(written_number(timeline.at(p), i, p, c));
+    };
+    add_rows(kKeyChannels, std::size_t{kv.heads} * kv.key_dim);
+    add_rows(kValueChannels, std::size_t{kv.heads} * kv.value_dim);
+    add_recurrent(i, kConvChannels, shape.recurrent[i].conv_size);
+    add_recurrent(i, kDeltaChannels, shape.recurrent[i].delta_size);
+  }
+  return bits;
+}
+
+}  // namespace moeflux

@@ -1,0 +1,144 @@
+// Input: u8 selector, then a snapshot file of version 1, 2 or 3.
+//
+//   1  the model has latent attention, otherwise linear and full attention
+//   2  the file is made as long as version 3 has to be for its position, and says so
+//   4  the last 8 bytes are made the checksum of the others
+//
+// A fuzzer does not guess a checksum, nor a length that follows from two numbers of the header. Without 2 and
+// 4 the bytes are read as they are.
+
+#include <algorithm>
+#include <cstring>
+
+#include "fuzz/promises.h"
+#include "state/testing/snapshot_files.h"
+
+namespace moeflux::fuzz {
+namespace {
+
+constexpr std::uint32_t kContext = 1000;
+constexpr std::uint64_t kMostBytes = 64 << 10;  // that a file is made longer to
+
+// As small as they can be, so that the input is mostly header; keys still have heads, and latents two parts.
+ModelConfig qwen_config() {
+  ModelConfig config = small_qwen_config();
+  config.layers.erase(config.layers.begin() + 2, config.layers.end());
+  std::get<GatedAttentionConfig>(config.layers[1].mixer).head_dim = 1;
+  return config;
+}
+ModelConfig deepseek_config() {
+  ModelConfig config = small_deepseek_config();
+  for (LayerConfig& layer : config.layers) {
+    auto& mla = std::get<MlaConfig>(layer.mixer);
+    mla.latent_dim = mla.rope_dim = 1;
+  }
+  return config;
+}
+
+struct Model {
+  explicit Model(ModelConfig of) : config(std::move(of)), shape(state_shape_of(config)) {}
+  ModelConfig config;
+  StateShape shape;
+  KvPool pool{KvPool::kNoBudget};  // its memory is used again by every input
+};
+
+template <class T>
+T word_at(const Bytes& bytes, std::size_t offset) {
+  T value;
+  std::memcpy(&value, bytes.data() + offset, sizeof value);
+  return value;
+}
+
+void fix_length(const Model& model, Bytes& bytes) {
+  if (bytes.size() < 64) return;
+  const auto position = word_at<std::uint32_t>(bytes, 52), tokens_begin = word_at<std::uint32_t>(bytes, 56);
+  if (position > kContext || tokens_begin > position) return;
+  const std::uint64_t size = snapshot_bytes(model.shape, position, position - tokens_begin);
+  if (size > kMostBytes) return;
+  bytes.resize(size);
+  put_at(bytes, 8, size);
+}
+
+void require_refusal_of_snapshot(const Error& error) {
+  require_fit_for_people(error.message());
+  constexpr ErrorCode kCodes[] = {
+      ErrorCode::buffer_too_small,  ErrorCode::bad_magic,       ErrorCode::bad_version,
+      ErrorCode::shape_mismatch,    ErrorCode::negative_length, ErrorCode::length_overflow,
+      ErrorCode::unequal_lengths,   ErrorCode::truncated,       ErrorCode::trailing_bytes,
+      ErrorCode::wrong_model,       ErrorCode::wrong_numerics,  ErrorCode::bad_checksum,
+      ErrorCode::token_out_of_range};
+  MF_REQUIRE(std::ranges::find(kCodes, error.code()) != std::end(kCodes),
+             "a snapshot is refused with a code of its table");
+}
+
+void require_coherent(const Model& model, const Snapshot& snapshot, std::uint32_t version) {
+  const std::uint32_t position = snapshot.position();
+  MF_REQUIRE(position <= kContext, "a snapshot fits the context");
+  MF_REQUIRE(snapshot.tokens_begin() + snapshot.tokens().size() == position,
+             "tokens are known up to the position");
+  MF_REQUIRE(version == 3 || snapshot.tokens().empty(), "the original keeps no tokens");
+  for (const TokenId token : snapshot.tokens())
+    MF_REQUIRE(token.index() < model.config.vocabulary, "a token is in the vocabulary");
+  MF_REQUIRE(model.pool.used_bytes() == model.shape.kv_bytes(position),
+             "a snapshot has the blocks that its position needs");
+  for (const std::vector<KvBlock>& blocks : snapshot.contents().blocks) {
+    std::uint64_t filled = 0;
+    for (const KvBlock& block : blocks) {
+      MF_REQUIRE(filled % kKvBlockPositions == 0, "every block but the last is full");
+      filled += block.memory.filled();
+    }
+    MF_REQUIRE(blocks.empty() || filled == position, "rows are claimed up to the position");
+  }
+}
+
+Bytes written(const Model& model, const Snapshot& snapshot) {
+  Bytes bytes;
+  const Status status = write_snapshot(model.shape, identity_of_tests(), snapshot,
+                                       [&](std::span<const std::byte> piece) -> Status {
+                                         bytes.insert(bytes.end(), piece.begin(), piece.end());
+                                         return {};
+                                       });
+  MF_REQUIRE(status.has_value(), "a snapshot can be written");
+  MF_REQUIRE(bytes.size() == snapshot_bytes(model.shape, snapshot.position(), snapshot.tokens().size()),
+             "the size of a file is known before");
+  return bytes;
+}
+
+void read_file(Model& model, const Bytes& file) {
+  const auto read = [&](const Bytes& bytes) {
+    return read_snapshot(bytes, model.config, identity_of_tests(), model.pool, kContext);
+  };
+  const Result<Snapshot> snapshot = read(file);
+  if (!snapshot) return require_refusal_of_snapshot(snapshot.error());
+  const auto version = word_at<std::uint32_t>(file, 4);
+  require_coherent(model, *snapshot, version);
+
+  const Bytes bytes = written(model, *snapshot);
+  MF_REQUIRE(version != 3 || bytes == file, "what is read is written as it was");
+  const Result<Snapshot> again = read(bytes);
+  MF_REQUIRE(again.has_value(), "what was written can be read");
+  MF_REQUIRE(again->position() == snapshot->position() && again->tokens_begin() == snapshot->tokens_begin() &&
+                 std::ranges::equal(again->tokens(), snapshot->tokens()) &&
+                 bits_of(model.shape, *again) == bits_of(model.shape, *snapshot),
+             "what was read back is what was written");
+}
+
+void read(std::span<const std::byte> input) {
+  static Model qwen(qwen_config()), deepseek(deepseek_config());
+  if (input.empty()) return;
+  const auto selector = std::to_integer<unsigned>(input[0]);
+  Model& model = (selector & 1) != 0 ? deepseek : qwen;
+  Bytes file(input.begin() + 1, input.end());
+  if ((selector & 2) != 0) fix_length(model, file);
+  if ((selector & 4) != 0) fix_checksum(file);
+  read_file(model, file);
+  MF_REQUIRE(model.pool.used_bytes() == 0, "no block is left in use");
+}
+
+}  // namespace
+}  // namespace moeflux::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  moeflux::fuzz::read(std::as_bytes(std::span(data, size)));
+  return 0;
+}
