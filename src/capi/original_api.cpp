@@ -1,0 +1,233 @@
+// The original's functions, on an engine with one session.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "capi/border.h"
+#include "capi/handles.h"
+#include "capi/originals.h"
+#include "capi/saving.h"
+#include "io/posix_file_system.h"
+#include "model/packed_model.h"
+
+struct mf_ctx {
+  mf_ctx(moeflux::Session started, std::string called)
+      : session(std::move(started)), name(std::move(called)) {}
+  moeflux::Session session;
+  const std::string name;
+  mutable mf_message last = {};
+};
+
+namespace moeflux {
+namespace {
+
+// Where a failure is told when there is no context to tell it to.
+thread_local mf_message last_without_context = {};
+
+mf_message* last_of(const mf_ctx* ctx) { return ctx != nullptr ? &ctx->last : &last_without_context; }
+
+// Runs `call` on the session of a context.
+template <class Context, class Call>
+mf_status on_context(Context* ctx, Call call) {
+  return at_the_border(last_of(ctx), [&]() -> Status {
+    if (ctx == nullptr) return null_argument("ctx");
+    return call(ctx->session);
+  });
+}
+
+Status expect_sequence(int seq_id) {
+  if (seq_id == 0 || seq_id == -1) return {};
+  return Error(ErrorCode::invalid_argument, fmt::format("seq_id {}: a context has one sequence, 0", seq_id));
+}
+
+Status expect_position(const Session& session, std::size_t position) {
+  constexpr std::size_t kMost = std::numeric_limits<std::uint32_t>::max();
+  return session.expect_position(static_cast<std::uint32_t>(std::min(position, kMost)));
+}
+
+Status eval(Session& session, std::span<const std::int32_t> tokens, std::size_t position, int seq_id,
+            float* logits) {
+  MF_TRY_STATUS(expect_sequence(seq_id));
+  if (tokens.empty()) return {};
+  if (logits == nullptr) return null_argument("logits");
+  MF_TRY_STATUS(expect_position(session, position));
+  MF_TRY_STATUS(expect_room(session, tokens.size()));
+  std::vector<TokenId> ids;
+  ids.reserve(tokens.size());
+  for (const std::int32_t token : tokens) {
+    if (token < 0) return Error(ErrorCode::token_out_of_range, fmt::format("token {} is negative", token));
+    ids.emplace_back(static_cast<std::uint32_t>(token));
+  }
+  MF_TRY_STATUS(session.extend(ids, {logits, session.engine().config().vocabulary}));
+  return {};
+}
+
+Status remove_range(Session& session, int seq_id, int p0, int p1) {
+  MF_TRY_STATUS(expect_sequence(seq_id));
+  const std::uint32_t length = session.position();
+  const std::uint32_t begin = p0 < 0 ? 0 : static_cast<std::uint32_t>(p0);
+  if (begin >= length) return {};
+  if (p1 >= 0 && static_cast<std::uint32_t>(p1) < length)
+    return Error(ErrorCode::unsupported,
+                 fmt::format("positions {} to {} of {} cannot be removed: only a range to the end can", begin,
+                             p1, length));
+  return session.rewind(begin);
+}
+
+// 0 is the model's own, also when more is asked for.
+std::uint32_t clamped_experts(const ModelConfig& config, int asked) {
+  if (asked <= 0) return 0;
+  std::uint32_t most = std::numeric_limits<std::uint32_t>::max();
+  for (const LayerConfig& layer : config.layers)
+    if (const auto* moe = std::get_if<MoeConfig>(&layer.mlp)) most = std::min(most, moe->experts_per_token);
+  const auto wanted = static_cast<std::uint32_t>(asked);
+  return wanted >= most ? 0 : wanted;
+}
+
+Result<PackedOriginals> packed_model_of(FileSystem& files, const char* weights, const char* manifest,
+                                        const char* experts_dir, bool use_2bit) {
+  if (weights == nullptr) return null_argument("weights");
+  MF_TRY(const FileInfo info, files.info(weights));
+  if (info.kind == FileKind::directory) return PackedOriginals{weights, folder_name(weights)};
+  if (manifest == nullptr) return null_argument("manifest");
+  if (experts_dir == nullptr) return null_argument("experts_dir");
+  return pack_originals(files, {weights, manifest, experts_dir, use_2bit});
+}
+
+}  // namespace
+}  // namespace moeflux
+
+using namespace moeflux;
+
+mf_ctx* mf_init_model(const char* weights, const char* manifest, const char* /*vocab*/,
+                      const char* experts_dir, int experts_per_token, int use_2bit) {
+  mf_ctx* ctx = nullptr;
+  at_the_border(last_of(nullptr), [&]() -> Status {
+    PosixFileSystem files;
+    MF_TRY(const PackedOriginals packed,
+           packed_model_of(files, weights, manifest, experts_dir, use_2bit != 0));
+    EngineOptions options;
+    {
+      MF_TRY(const PackedModel model, PackedModel::open(files, packed.path));
+      options.experts_per_token = clamped_experts(model.config(), experts_per_token);
+    }
+    MF_TRY(const auto engine, Engine::open(files, packed.path, options));
+    MF_TRY(Session session, engine->new_session());
+    ctx = new mf_ctx(std::move(session), packed.name);
+    return {};
+  });
+  return ctx;
+}
+
+void mf_free_model(mf_ctx* ctx) { delete ctx; }
+
+const char* mf_last_error(const mf_ctx* ctx) { return last_of(ctx)->text; }
+
+int mf_eval_prompt(mf_ctx* ctx, const int32_t* tokens, size_t count, size_t start_pos, int seq_id,
+                   float* logits) {
+  return on_context(ctx, [&](Session& session) -> Status {
+    if (tokens == nullptr && count > 0) return null_argument("tokens");
+    return eval(session, {tokens, count}, start_pos, seq_id, logits);
+  });
+}
+
+int mf_eval_token(mf_ctx* ctx, int32_t token, size_t pos, int seq_id, float* logits) {
+  return on_context(ctx, [&](Session& session) { return eval(session, {&token, 1}, pos, seq_id, logits); });
+}
+
+void mf_memory_clear(mf_ctx* ctx) {
+  on_context(ctx, [](Session& session) -> Status {
+    session.clear();
+    return {};
+  });
+}
+
+int mf_memory_seq_rm(mf_ctx* ctx, int seq_id, int p0, int p1) {
+  return on_context(ctx, [&](Session& session) { return remove_range(session, seq_id, p0, p1); }) == MF_OK;
+}
+
+int mf_memory_seq_pos_max(mf_ctx* ctx, int seq_id) {
+  int length = -1;
+  on_context(ctx, [&](Session& session) -> Status {
+    MF_TRY_STATUS(expect_sequence(seq_id));
+    length = static_cast<int>(session.position());
+    return {};
+  });
+  return length;
+}
+
+size_t mf_n_vocab(const mf_ctx* ctx) {
+  return ctx == nullptr ? 0 : ctx->session.engine().config().vocabulary;
+}
+
+size_t mf_n_ctx(const mf_ctx* ctx) { return ctx == nullptr ? 0 : ctx->session.context(); }
+
+int32_t mf_eos(const mf_ctx* ctx) {
+  if (ctx == nullptr) return -1;
+  const auto& tokens = ctx->session.engine().config().end_tokens;
+  return tokens.empty() ? -1 : static_cast<std::int32_t>(tokens.front().index());
+}
+
+int mf_is_end(const mf_ctx* ctx, int32_t token) {
+  if (ctx == nullptr || token < 0) return 0;
+  const auto& tokens = ctx->session.engine().config().end_tokens;
+  return std::ranges::find(tokens, TokenId(static_cast<std::uint32_t>(token))) != tokens.end();
+}
+
+const char* mf_model_name(const mf_ctx* ctx) { return ctx == nullptr ? nullptr : ctx->name.c_str(); }
+
+size_t mf_state_size(const mf_ctx* ctx) { return ctx == nullptr ? 0 : ctx->session.saved_bytes(); }
+
+long long mf_state_save(mf_ctx* ctx, void* buffer, size_t size) {
+  long long written = -1;
+  on_context(ctx, [&](Session& session) -> Status {
+    MF_TRY(const std::size_t bytes, save_into(session, buffer, size));
+    written = static_cast<long long>(bytes);
+    return {};
+  });
+  return written;
+}
+
+int mf_state_load(mf_ctx* ctx, const void* buffer, size_t size) {
+  const mf_status status =
+      on_context(ctx, [&](Session& session) { return load_from(session, buffer, size); });
+  return status == MF_OK ? 0 : -1;
+}
+
+int mf_checkpoint(mf_ctx* ctx, size_t pos) {
+  return on_context(ctx, [&](Session& session) -> Status {
+    MF_TRY_STATUS(expect_position(session, pos));
+    return session.checkpoint();
+  });
+}
+
+int mf_restore_to(mf_ctx* ctx, size_t pos) {
+  return on_context(ctx, [&](Session& session) -> Status {
+    if (pos > session.context())
+      return Error(ErrorCode::no_checkpoint, fmt::format("there is no checkpoint at position {}", pos));
+    return session.restore_to(static_cast<std::uint32_t>(pos));
+  });
+}
+
+void mf_set_max_checkpoints(mf_ctx* ctx, size_t count) {
+  on_context(ctx, [&](Session& session) -> Status {
+    session.set_max_checkpoints(count);
+    return {};
+  });
+}
+
+size_t mf_checkpoint_count(const mf_ctx* ctx) { return ctx == nullptr ? 0 : ctx->session.checkpoint_count(); }
+
+void mf_prefetch_stats(const mf_ctx*, uint64_t* hits, uint64_t* misses) {
+  if (hits != nullptr) *hits = 0;
+  if (misses != nullptr) *misses = 0;
+}
+
+void mf_prefetch_reset(mf_ctx*) {}
+
+void mf_prefetch_clear_predictions(mf_ctx*) {}

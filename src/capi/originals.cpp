@@ -1,0 +1,89 @@
+#include "capi/originals.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <system_error>
+#include <thread>
+
+#include "model/packed_model.h"
+#include "pack/pack.h"
+#include "pack/plan.h"
+#include "source/original.h"
+#include "source/source_model.h"
+
+namespace moeflux {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool same_file(const fs::path& a, const fs::path& b) {
+  std::error_code nothing_there;
+  return fs::equivalent(a, b, nothing_there);
+}
+
+// The source is opened by the folder that all of the artifacts belong to: its tokenizer is found from there
+// too.
+Result<SourceModel> open_source(FileSystem& files, const OriginalArtifacts& artifacts) {
+  for (const fs::path& given : {artifacts.weights, artifacts.manifest, artifacts.experts_dir}) {
+    MF_TRY(const bool there, files.exists(given));
+    if (!there) return Error(ErrorCode::not_found, fmt::format("{}: is not there", given.string()));
+  }
+  const fs::path folder = fs::absolute(artifacts.weights).lexically_normal().parent_path();
+  for (const fs::path& directory : {folder.parent_path(), folder}) {
+    MF_TRY(const auto found, find_original(files, directory));
+    if (!found || !same_file(found->weights, artifacts.weights) ||
+        !same_file(found->manifest, artifacts.manifest) ||
+        !same_file(found->experts_root, artifacts.experts_dir))
+      continue;
+    MF_TRY(SourceModel source, SourceModel::open(files, directory));
+    if (source.kind() == SourceKind::original_artifacts) return source;
+  }
+  return Error(
+      ErrorCode::unsupported,
+      fmt::format("{}, {} and {} do not lie as the original's converters put them "
+                  "(docs/formats/original.md); pack them first: moeflux pack",
+                  artifacts.weights.string(), artifacts.manifest.string(), artifacts.experts_dir.string()));
+}
+
+// As far as can be told without reading the weights.
+bool is_of_the_same_shape(const Manifest& packed, const SourceModel& source, const PackPlan& plan) {
+  return packed.source_format == name_of(source.kind()) && packed.config == source.config() &&
+         packed.resident_bytes == plan.resident_bytes && packed.expert_formats == plan.expert_formats &&
+         std::ranges::equal(packed.tensors, plan.tensors,
+                            [](const PackedTensor& tensor, const TensorPlan& planned) {
+                              return tensor.name == planned.source->name && tensor.format == planned.format &&
+                                     tensor.offset == planned.offset;
+                            });
+}
+
+}  // namespace
+
+std::string folder_name(const fs::path& path) {
+  const fs::path whole = fs::absolute(path).lexically_normal();
+  return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
+}
+
+Result<PackedOriginals> pack_originals(FileSystem& files, const OriginalArtifacts& artifacts) {
+  MF_TRY(const bool has_4bit, files.exists(artifacts.experts_dir / "packed_experts"));
+  if (artifacts.use_2bit && has_4bit)
+    return Error(ErrorCode::unsupported,
+                 fmt::format("{}: holds packed_experts, which would be read instead of packed_experts_2bit",
+                             artifacts.experts_dir.string()));
+  MF_TRY(const SourceModel source, open_source(files, artifacts));
+  PackedOriginals packed{artifacts.experts_dir / kPackedOriginals, folder_name(source.path())};
+
+  const PackOptions options{{}, std::max(1u, std::thread::hardware_concurrency()), {}};
+  MF_TRY(const bool finished, PackedModel::is_at(files, packed.path));
+  if (finished) {
+    MF_TRY(const PackedModel there, PackedModel::open(files, packed.path));
+    MF_TRY(const PackPlan plan, plan_pack(source, options));
+    if (is_of_the_same_shape(there.manifest(), source, plan)) return packed;
+    return Error(ErrorCode::invalid_argument,
+                 fmt::format("{}: is the packed model of other artifacts; remove it", packed.path.string()));
+  }
+  MF_TRY_STATUS(pack(source, files, files, packed.path, options, [](const PackProgress&) {}));
+  return packed;
+}
+
+}  // namespace moeflux

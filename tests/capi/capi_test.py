@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""libmoeflux.so as others use it.
+
+  capi_test.py use FOLDER MOEFLUX PROGRAM
+      PROGRAM calls every function, on models that MOEFLUX packs into FOLDER
+  capi_test.py header HEADER PROGRAM_C
+      PROGRAM_C calls every function of HEADER
+  capi_test.py exports HEADER LIBRARY
+      LIBRARY exports the functions of HEADER, and nothing else
+  capi_test.py example DOCUMENT MOEFLUX LIBRARY
+      the Python program in DOCUMENT continues a text as the reference does
+"""
+
+import json
+import pathlib
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TINY = ROOT / "tests" / "goldens" / "tiny"
+QWEN, DEEPSEEK = "qwen35moe-tiny-mlx4", "deepseekv3-tiny-mlx4"
+FUNCTION = re.compile(r"^MF_API [^(]*?\b(mf_\w+)\(", re.M)
+PATIENCE_S = 280
+
+sys.path.insert(0, str(ROOT / "tests" / "source"))
+from write_original import write_original  # noqa: E402
+
+
+def run(*command: object) -> str:
+    child = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False,
+                           timeout=PATIENCE_S)
+    if child.returncode != 0:
+        sys.exit(f"{command[0]} exits with {child.returncode}: {child.stderr or child.stdout}")
+    return child.stdout
+
+
+def functions_of(header: str) -> set[str]:
+    names = FUNCTION.findall(pathlib.Path(header).read_text(encoding="utf-8"))
+    assert len(names) == len(set(names)) > 40, f"{header}: {len(names)} functions"
+    return set(names)
+
+
+def use(folder_name: str, moeflux: str, program: str) -> None:
+    folder = pathlib.Path(folder_name)
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "scratch").mkdir(parents=True)
+    for name in (QWEN, DEEPSEEK):
+        run(moeflux, "pack", TINY / name, folder / name)
+    original, original_2bit, stale = (folder / name for name in ("original", "original_2bit", "stale"))
+    write_original(TINY / QWEN, original, "parent", False, True)
+    for flat in (original_2bit, stale):
+        write_original(TINY / QWEN, flat, "flat", True, True)
+    shutil.copytree(folder / DEEPSEEK, stale / "moeflux_packed")
+    print(run(program, folder / QWEN, folder / DEEPSEEK, folder / "scratch", original, original_2bit, stale))
+    shutil.rmtree(folder)
+
+
+def header_is_used(header: str, program: str) -> None:
+    text = pathlib.Path(program).read_text(encoding="utf-8")
+    unused = sorted(name for name in functions_of(header) if not re.search(rf"\b{name}\(", text))
+    assert not unused, f"{program} does not call {', '.join(unused)}"
+
+
+def exports(header: str, library: str) -> None:
+    lines = run("nm", "-D", "--defined-only", library).splitlines()
+    found = {line.split()[-1].split("@")[0] for line in lines}
+    declared = functions_of(header)
+    assert found == declared, (f"{library} exports {sorted(found - declared)[:5]} beyond its header, "
+                               f"and lacks {sorted(declared - found)[:5]}")
+    dynamic = run("readelf", "-d", library)
+    assert "[libmoeflux.so.0]" in dynamic, f"{library} is not called libmoeflux.so.0"
+
+
+def golden_ids(name: str, tensor: str) -> list[int]:
+    data = (TINY / name / "golden.safetensors").read_bytes()
+    size = struct.unpack_from("<Q", data)[0]
+    entry = json.loads(data[8:8 + size])[tensor]
+    begin, end = entry["data_offsets"]
+    return list(struct.unpack_from(f"<{(end - begin) // 4}i", data, 8 + size + begin))
+
+
+def example(document: str, moeflux: str, library: str) -> None:
+    text = pathlib.Path(document).read_text(encoding="utf-8")
+    programs = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
+    assert len(programs) == 1, f"{document}: expected one Python program, found {len(programs)}"
+    with tempfile.TemporaryDirectory(prefix="capi-test-") as folder:
+        script = pathlib.Path(folder, "example.py")
+        script.write_text(programs[0], encoding="utf-8")
+        for name in (QWEN, DEEPSEEK):
+            model = pathlib.Path(folder, name)
+            run(moeflux, "pack", TINY / name, model)
+            printed = run(sys.executable, "-B", script, library, model, *golden_ids(name, "input_ids"))
+            expected = golden_ids(name, "greedy_ids")[:8]
+            assert [int(word) for word in printed.split()] == expected, f"{name}: {printed!r}, not {expected}"
+
+
+if __name__ == "__main__":
+    what = {"use": use, "header": header_is_used, "exports": exports, "example": example}
+    if len(sys.argv) < 3 or sys.argv[1] not in what:
+        sys.exit(__doc__)
+    what[sys.argv[1]](*sys.argv[2:])
