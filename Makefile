@@ -9,7 +9,7 @@
 #   make clean      remove build/
 #
 #   JOBS=2          how many processes at once (default: all processors)
-#   FUZZ_SECONDS=60 how long make test-full fuzzes, all targets together
+#   FUZZ_SECONDS=60 how long make test-full fuzzes: the snapshots so long, the other targets together
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -20,7 +20,7 @@ JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 600
 export JOBS
 
-SOURCES = find src tests bench -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh'
+SOURCES = find include src tests bench -name '*.h' -o -name '*.c' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh'
 say = @echo "== $(1)"
 # Warnings and errors of the configuration are shown, its progress is not.
 configure = @cmake --preset $(1) >/dev/null
@@ -58,7 +58,7 @@ test-full: check-format test test-release test-asan test-tsan test-clang check-t
 	$(call say,headers alone)
 	@tools/check_headers.sh
 	$(call say,fuzzing: $(FUZZ_SECONDS) s)
-	@tools/fuzz.sh --total $(FUZZ_SECONDS)
+	@tools/fuzz.sh --total $(FUZZ_SECONDS) --long snapshot
 	$(call say,everything passed)
 
 bench: bootstrap

@@ -202,8 +202,9 @@ MF_API void mf_session_close(mf_session* session); /* NULL is allowed */
 MF_API uint32_t mf_session_position(const mf_session* session);
 
 /* Runs `count` tokens, in several steps if they are many. `logits`, if not NULL, gets those after the last
- * token; no tokens is success and writes none. On a failure, a cancel included, the session stands after the
- * last step that succeeded: mf_session_position says where. `options` may be NULL. */
+ * token; no tokens is success and writes none. Tokens and room are checked for all of them before anything
+ * runs; when a later step fails or is cancelled, the session stands after the last one that succeeded:
+ * mf_session_position says where. `options` may be NULL. */
 MF_API mf_status mf_session_extend(mf_session* session, const uint32_t* tokens, size_t count, float* logits,
                                    const mf_step_options* options, mf_message* why);
 
@@ -283,8 +284,8 @@ MF_API void mf_free_model(mf_ctx* ctx); /* NULL is allowed */
 MF_API const char* mf_last_error(const mf_ctx* ctx);
 
 /* 0, or the mf_status of the failure. logits: [mf_n_vocab], those after the last token. No tokens: 0, and
- * `logits` is not touched. A failure in a long prompt leaves the steps before it done: mf_memory_seq_pos_max
- * says how far. */
+ * `logits` is not touched. Tokens and room are checked first; a step of a long prompt that fails later leaves
+ * those before it done: mf_memory_seq_pos_max says how far. */
 MF_API int mf_eval_prompt(mf_ctx* ctx, const int32_t* tokens, size_t count, size_t start_pos, int seq_id,
                           float* logits);
 MF_API int mf_eval_token(mf_ctx* ctx, int32_t token, size_t pos, int seq_id, float* logits);

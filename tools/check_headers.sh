@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every header of src/ compiles alone (clang++), and those that device code may include compile as CUDA C++.
+# Every header of src/ and include/ compiles alone (clang++), and those that device code may include compile as CUDA C++.
 #
 #   tools/check_headers.sh
 #
@@ -9,16 +9,16 @@ cd "$(dirname "$0")/../src"
 
 # One "#include" a process: the order of includes elsewhere cannot hide what a header forgot.
 compile_alone() {
-  printf '#include "%s"\n' "$1" | clang++ -std=c++20 -DMOEFLUX_REPOSITORY=\".\" -Wall -Wextra -Werror -fsyntax-only -I . -x c++ - && return
+  printf '#include "%s"\n' "$1" | clang++ -std=c++20 -DMOEFLUX_REPOSITORY=\".\" -Wall -Wextra -Werror -fsyntax-only -I . -I ../include -x c++ - && return
   echo "src/$1 does not compile alone" >&2
   return 1
 }
 export -f compile_alone
 
 # lanes_*.h are for one instruction set each, and for the files that are compiled for it.
-find . -name '*.h' -not -name 'lanes_*' -printf '%P\0' | sort -z |
+find . ../include -name '*.h' -not -name 'lanes_*' -printf '%P\0' | sort -z |
   xargs -0 -P "${JOBS:-$(nproc)}" -I '{}' bash -c "compile_alone '{}'"
-echo "headers: $(find . -name '*.h' -not -name 'lanes_*' | wc -l) compile alone"
+echo "headers: $(find . ../include -name '*.h' -not -name 'lanes_*' | wc -l) compile alone"
 
 nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true)
 if [[ -z $nvcc ]]; then

@@ -2,7 +2,8 @@
 # Builds the fuzz targets and runs each for a while on a copy of its corpus.
 #
 #   tools/fuzz.sh SECONDS [NAME...]           every target (or the named ones) for SECONDS each
-#   tools/fuzz.sh --total SECONDS [NAME...]   SECONDS in all, split evenly
+#   tools/fuzz.sh --total SECONDS [NAME...]   SECONDS for all of them together, split evenly
+#   tools/fuzz.sh --total SECONDS --long NAME the same, but NAME alone runs for SECONDS, beside the others
 #   tools/fuzz.sh --keep SECONDS [NAME...]    new inputs that reach new code join tests/fuzz/corpus/NAME
 #
 # NAME is a program of build/fuzz/bin without its "_fuzz". A crash, a leak, an input over 5 s or 512 MB is a
@@ -11,24 +12,27 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 usage() {
-  sed -n '2,9s/^# \{0,1\}//p' "$0" >&2
+  sed -n '2,10s/^# \{0,1\}//p' "$0" >&2
   exit 2
 }
 
 keep=false
 total=false
-while [[ ${1:-} == --* ]]; do
+long=
+arguments=()
+while (($# > 0)); do
   case "$1" in
     --keep) keep=true ;;
     --total) total=true ;;
-    *) usage ;;
+    --long) long=${2:-} && shift ;;
+    --*) usage ;;
+    *) arguments+=("$1") ;;
   esac
   shift
 done
-[[ ${1:-} =~ ^[0-9]+$ ]] || usage
-seconds=$1
-shift
-names=("$@")
+[[ ${arguments[0]:-} =~ ^[0-9]+$ ]] || usage
+seconds=${arguments[0]}
+names=("${arguments[@]:1}")
 
 echo "fuzz: building"
 cmake --preset fuzz >/dev/null
@@ -37,16 +41,22 @@ cmake --build --preset fuzz --parallel "${JOBS:-$(nproc)}" --target fuzzers
 if ((${#names[@]} == 0)); then
   for program in build/fuzz/bin/*_fuzz; do
     [[ -x $program ]] || continue
-    name=$(basename "$program")
-    names+=("${name%_fuzz}")
+    name=$(basename "$program" _fuzz)
+    [[ $name == "$long" ]] || names+=("$name")
   done
 fi
 if ((${#names[@]} == 0)); then
   echo "fuzz: the build made no target" >&2
   exit 1
 fi
+
+# Targets run side by side, one a processor; the long one has a processor of its own.
+lanes=$((${JOBS:-$(nproc)} - (${#long} > 0)))
+((lanes > 0)) || lanes=1
+long_seconds=$seconds
 if $total; then
-  seconds=$((seconds / ${#names[@]}))
+  in_turn=$(((${#names[@]} + lanes - 1) / lanes))
+  seconds=$((seconds / in_turn))
   ((seconds > 0)) || seconds=1  # libFuzzer takes 0 for "no limit"
 fi
 
@@ -60,36 +70,61 @@ longest_input() {
   echo $((${longest:-0} > 16384 ? longest : 16384))
 }
 
-failures=0
-for name in "${names[@]}"; do
-  program=build/fuzz/bin/${name}_fuzz
-  seeds=tests/fuzz/corpus/$name
-  corpus=$scratch/$name
-  findings=build/fuzz/findings/$name
-  log=build/fuzz/$name.log
+# fuzz_one NAME SECONDS
+fuzz_one() {
+  local name=$1 seconds=$2
+  local program=build/fuzz/bin/${name}_fuzz seeds=tests/fuzz/corpus/$name corpus=$scratch/$name
+  local findings=build/fuzz/findings/$name log=build/fuzz/$name.log
   mkdir -p "$corpus" "$findings"
   if [[ -d $seeds ]]; then
     cp -R "$seeds/." "$corpus/"
   fi
-  arguments=(-max_total_time="$seconds" -rss_limit_mb=512 -timeout=5 -max_len="$(longest_input "$corpus")"
-             -artifact_prefix="$findings/" -print_final_stats=1)
+  local flags=(-max_total_time="$seconds" -rss_limit_mb=512 -timeout=5 -max_len="$(longest_input "$corpus")"
+               -artifact_prefix="$findings/" -print_final_stats=1)
   if [[ -f tests/fuzz/$name.dict ]]; then
-    arguments+=(-dict="tests/fuzz/$name.dict")
+    flags+=(-dict="tests/fuzz/$name.dict")
   fi
 
-  if "$program" "${arguments[@]}" "$corpus" >"$log" 2>&1; then
-    runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
-    echo "fuzz: $name: $seconds s, $runs inputs, nothing found"
+  if "$program" "${flags[@]}" "$corpus" >"$log" 2>&1; then
+    echo "fuzz: $name: $seconds s, $(sed -n 's/^stat::number_of_executed_units: *//p' "$log") inputs, nothing found"
     if $keep; then
       mkdir -p "$seeds"
       "$program" -merge=1 "$seeds" "$corpus" >>"$log" 2>&1
     fi
   else
-    failures=$((failures + 1))
     tail -n 40 "$log" >&2
+    local finding
     finding=$(sed -n 's/.*Test unit written to //p' "$log" | tail -n 1)
     echo "fuzz: $name: FAILED; the whole log is $log; to repeat it:" >&2
     echo "  $program ${finding:-$seeds}" >&2
+    return 1
   fi
+}
+
+# fuzz_in_turn NAME...: all of them, whatever one finds.
+fuzz_in_turn() {
+  local failures=0 name
+  for name in "$@"; do
+    fuzz_one "$name" "$seconds" || failures=$((failures + 1))
+  done
+  ((failures == 0))
+}
+
+running=()
+if [[ -n $long ]]; then
+  fuzz_one "$long" "$long_seconds" &
+  running+=($!)
+fi
+for ((lane = 0; lane < lanes; ++lane)); do
+  of_lane=()
+  for ((i = lane; i < ${#names[@]}; i += lanes)); do
+    of_lane+=("${names[i]}")
+  done
+  fuzz_in_turn "${of_lane[@]}" &
+  running+=($!)
 done
-((failures == 0))
+failed=0
+for lane in "${running[@]}"; do
+  wait "$lane" || failed=1
+done
+exit $failed

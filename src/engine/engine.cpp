@@ -156,6 +156,18 @@ SnapshotIdentity Engine::snapshot_identity() const {
 }
 
 // All that can be wrong with a batch, before anything is done.
+Status Engine::check_tokens(const Session& session, std::span<const TokenId> tokens) const {
+  for (const TokenId token : tokens)
+    if (token.index() >= config().vocabulary)
+      return Error(ErrorCode::token_out_of_range, fmt::format("token {} is not one of the vocabulary's {}",
+                                                              token.index(), config().vocabulary));
+  if (session.position() + std::uint64_t{tokens.size()} > session.context())
+    return Error(ErrorCode::context_full,
+                 fmt::format("{} tokens at position {} do not fit into a context of {}", tokens.size(),
+                             session.position(), session.context()));
+  return {};
+}
+
 Status Engine::check(std::span<const Segment> batch) const {
   if (batch.empty()) return Error(ErrorCode::invalid_argument, "a step has at least one segment");
   std::uint64_t rows = 0;
@@ -167,16 +179,7 @@ Status Engine::check(std::span<const Segment> batch) const {
     for (std::size_t j = 0; j < i; ++j)
       if (batch[j].session == segment.session)
         return Error(ErrorCode::invalid_argument, "a session is in a batch only once");
-    for (const TokenId token : segment.tokens)
-      if (token.index() >= config().vocabulary)
-        return Error(ErrorCode::token_out_of_range, fmt::format("token {} is not one of the vocabulary's {}",
-                                                                token.index(), config().vocabulary));
-    const std::uint64_t end = segment.session->position() + std::uint64_t{segment.tokens.size()};
-    if (end > segment.session->context())
-      return Error(
-          ErrorCode::context_full,
-          fmt::format("{} tokens at position {} do not fit into a context of {}", segment.tokens.size(),
-                      segment.session->position(), segment.session->context()));
+    MF_TRY_STATUS(check_tokens(*segment.session, segment.tokens));
     const std::uint64_t wanted = segment.logits == WantedLogits::none   ? 0
                                  : segment.logits == WantedLogits::last ? 1
                                                                         : segment.tokens.size();
@@ -192,9 +195,22 @@ Status Engine::check(std::span<const Segment> batch) const {
 Result<StepStatistics> Engine::step(std::span<const Segment> batch, const StepOptions& options) {
   const Lock lock(mutex_);
   MF_TRY_STATUS(check(batch));
+  Result<StepStatistics> statistics = reserve_and_run(batch, options);
+  if (!statistics)
+    for (const Segment& segment : batch) segment.session->state_.abandon();
+  return statistics;
+}
+
+Result<StepStatistics> Engine::reserve_and_run(std::span<const Segment> batch, const StepOptions& options) {
   for (const Segment& segment : batch)
     MF_TRY_STATUS(segment.session->state_.reserve(static_cast<std::uint32_t>(segment.tokens.size())));
   return run(batch, options);
+}
+
+Status Engine::prepare(Session& session, std::span<const TokenId> tokens) {
+  const Lock lock(mutex_);
+  MF_TRY_STATUS(check_tokens(session, tokens));
+  return session.state_.reserve(static_cast<std::uint32_t>(tokens.size()));
 }
 
 Result<StepStatistics> Engine::run(std::span<const Segment> batch, const StepOptions& options) {

@@ -94,7 +94,13 @@ class Engine : public std::enable_shared_from_this<Engine> {
   Status load_weights();
   Status make_executor();
 
+  friend class Session;
+  // Errors of Session::extend that are known before its first step; makes room for all of its tokens.
+  Status prepare(Session& session, std::span<const TokenId> tokens) MF_EXCLUDES(mutex_);
+  Status check_tokens(const Session& session, std::span<const TokenId> tokens) const;
   Status check(std::span<const Segment> batch) const;
+  Result<StepStatistics> reserve_and_run(std::span<const Segment> batch, const StepOptions& options)
+      MF_REQUIRES(mutex_);
   Result<StepStatistics> run(std::span<const Segment> batch, const StepOptions& options) MF_REQUIRES(mutex_);
 
   // The pass itself, also when it only measures: then the segments have no sessions.
@@ -135,7 +141,8 @@ class Session {
   std::uint32_t tokens_begin() const { return state_.tokens_begin(); }
 
   // Steps over `tokens`, at most EngineOptions::step_rows at a time. `logits`: empty, or [vocabulary] for those after
-  // the last token. On an error the session stands after the last step that succeeded: position() says where.
+  // the last token. Tokens, room in the context and memory for keys and values are checked for all of them first.
+  // When a later step fails or is cancelled, the session stands after the last that succeeded: position() says where.
   Result<StepStatistics> extend(std::span<const TokenId> tokens, std::span<float> logits = {},
                                 const StepOptions& options = {});
   // position_mismatch unless the session stands at `position`.

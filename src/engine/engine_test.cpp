@@ -203,6 +203,26 @@ TEST_P(ABatch, BeyondTheBudgetForKeysAndValuesMovesNothing) {
   EXPECT_TRUE(same_bits(logits, expected));
 }
 
+TEST_P(ABatch, ManyTokensAreCheckedBeforeTheFirstOfTheirSteps) {
+  const std::uint64_t of_one = state_shape_of(config).kv_bytes(1);
+  const auto small = model.open({.threads = 1, .context = 400, .step_rows = 4, .kv_budget_bytes = of_one});
+  Session session = new_session(*small);
+  const auto expect_refused = [&](std::size_t count, std::size_t wrong_at, ErrorCode code) {
+    Tokens many(count, TokenId(1));
+    if (wrong_at < count) many[wrong_at] = TokenId(config.vocabulary);
+    const Result<StepStatistics> refused = session.extend(many);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code(), code) << refused.error().message();
+    EXPECT_EQ(session.position(), 0u);
+    EXPECT_EQ(small->kv_pool().used_bytes(), 0u);
+  };
+  expect_refused(30, 29, ErrorCode::token_out_of_range);
+  expect_refused(401, 401, ErrorCode::context_full);
+  expect_refused(300, 300, ErrorCode::out_of_memory);  // of two blocks a layer there is room for one
+  ASSERT_TRUE(session.extend(Tokens(256, TokenId(1))));
+  EXPECT_EQ(session.position(), 256u);
+}
+
 // ---- How tokens are cut into steps ------------------------------------------------------------------------
 
 class CuttingTokens : public OnSmallModels {
@@ -356,16 +376,17 @@ TEST_P(ASession, IsAsNewWhenItIsCleared) {
 
 TEST_P(ASession, StandsAfterTheLastStepThatSucceeded) {
   const auto engine = model.open({.threads = 1, .step_rows = 8});
-  Tokens tokens = random_tokens(*engine, 20);
+  const Tokens tokens = random_tokens(*engine, 20);
   Session session = new_session(*engine), undisturbed = new_session(*engine);
   Logits expected(config.vocabulary), logits(config.vocabulary);
   ASSERT_TRUE(undisturbed.extend(tokens, expected));
-  const TokenId right = std::exchange(tokens[18], TokenId(100));
-  const Result<StepStatistics> failed = session.extend(tokens, logits);
-  ASSERT_FALSE(failed);
-  EXPECT_EQ(failed.error().code(), ErrorCode::token_out_of_range);
+  std::atomic<bool> cancel = false;
+  CountingObserver in_the_third_step(cancel, static_cast<std::uint32_t>(2 * config.layers.size() + 1));
+  const Result<StepStatistics> cancelled =
+      session.extend(tokens, logits, {.observer = &in_the_third_step, .cancel = &cancel});
+  ASSERT_FALSE(cancelled);
+  EXPECT_EQ(cancelled.error().code(), ErrorCode::cancelled);
   EXPECT_EQ(session.position(), 16u);
-  tokens[18] = right;
   ASSERT_TRUE(session.extend(std::span(tokens).subspan(session.position()), logits));
   EXPECT_TRUE(same_bits(logits, expected));
 }

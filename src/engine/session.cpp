@@ -24,6 +24,7 @@ Session& Session::operator=(Session&& other) noexcept {
 Result<StepStatistics> Session::extend(std::span<const TokenId> tokens, std::span<float> logits,
                                        const StepOptions& options) {
   MF_REQUIRE(logits.empty() || logits.size() == engine_->config().vocabulary, "room for one row of logits");
+  if (tokens.size() > engine_->options().step_rows) MF_TRY_STATUS(engine_->prepare(*this, tokens));
   StepStatistics total;
   while (!tokens.empty()) {
     const auto some = tokens.first(std::min<std::size_t>(tokens.size(), engine_->options().step_rows));
@@ -163,7 +164,7 @@ Status Session::load(FileSystem& files, const std::filesystem::path& path) {
   MF_TRY(const auto file, files.open_read(path));
   MF_TRY(const std::uint64_t size, file->size());
   // Of what no snapshot of this context can be only the beginning is read: it says what is wrong, most often.
-  const std::uint64_t most = snapshot_bytes(state_.shape(), context(), context());
+  const std::uint64_t most = largest_snapshot_bytes(state_.shape(), context());
   MF_TRY(HugeBuffer buffer, HugeBuffer::create(std::min(size, most)));
   MF_TRY_STATUS(file->read_exactly(0, buffer.bytes()));
   Result<Snapshot> read = read_snapshot(std::as_const(buffer).bytes(), engine_->config(),

@@ -207,7 +207,7 @@ TEST_P(ALoadThatFails, OfBytesThatHaveChangedSaysWhatIsWrong) {
 
 TEST_P(ALoadThatFails, OfAFileThatIsTooLongForAnyReadsNoMoreThanCouldBeNeeded) {
   Bytes longest = saved(new_session(*engine));
-  const std::uint64_t most = snapshot_bytes(state_shape_of(config), kContext, kContext);
+  const std::uint64_t most = largest_snapshot_bytes(state_shape_of(config), kContext);
   longest.resize(most + 1);
   write_file(longest);
   std::filesystem::resize_file(path, std::uintmax_t{1} << 40);  // a hole

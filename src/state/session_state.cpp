@@ -59,26 +59,50 @@ Status SessionState::own_block(const KvShape& shape, KvBlock& block, std::uint32
 Status SessionState::reserve(std::uint32_t rows) {
   MF_REQUIRE(rows <= context_ - position_, "the positions are in the context");
   const std::uint64_t end = std::uint64_t{position_} + rows;
-  const std::size_t wanted = blocks_for(end);
+  if (end <= reserved_end_) return {};
+  if (Status acquired = acquire_blocks(blocks_for(end)); !acquired) {
+    abandon();
+    return acquired;
+  }
+  claim_rows(end);
+  reserved_end_ = end;
+  return {};
+}
+
+Status SessionState::acquire_blocks(std::size_t wanted) {
   const std::size_t last = position_ / kKvBlockPositions;  // the block that the next row goes into
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     const KvShape& shape = shape_.kv[i];
     if (shape.heads == 0) continue;
     std::vector<KvBlock>& blocks = blocks_[i];
-    if (last < blocks.size()) MF_TRY_STATUS(own_block(shape, blocks[last], position_ % kKvBlockPositions));
+    if (last < blocks.size() && reserved_end_ == position_)  // else the block is this session's already
+      MF_TRY_STATUS(own_block(shape, blocks[last], position_ % kKvBlockPositions));
     while (blocks.size() < wanted) {
       MF_TRY(KvBlock block, new_block(shape));
       blocks.push_back(std::move(block));
     }
   }
-  // Nothing can fail any more: the rows are claimed.
+  return {};
+}
+
+// Says in the blocks from the position on that their rows are taken up to `end`.
+void SessionState::claim_rows(std::uint64_t end) {
+  const std::size_t wanted = blocks_for(end);
   for (std::vector<KvBlock>& blocks : blocks_)
-    for (std::size_t b = last; b < blocks.size() && b < wanted; ++b) {
+    for (std::size_t b = position_ / kKvBlockPositions; b < blocks.size() && b < wanted; ++b) {
       const std::uint64_t first = b * std::uint64_t{kKvBlockPositions};
       blocks[b].memory.set_filled(
           static_cast<std::uint32_t>(std::min<std::uint64_t>(kKvBlockPositions, end - first)));
     }
-  return {};
+}
+
+// Rows that this session has claimed and not committed are its alone, so it may take the claim back: the next try then
+// finds the block as this one did, and copies nothing. (Without a claim `filled` may be another session's.)
+void SessionState::abandon() {
+  if (reserved_end_ > position_) claim_rows(position_);
+  reserved_end_ = position_;
+  for (std::vector<KvBlock>& blocks : blocks_)
+    if (blocks.size() > blocks_for(position_)) blocks.resize(blocks_for(position_));
 }
 
 void SessionState::commit(std::span<const TokenId> tokens) {
@@ -92,6 +116,7 @@ void SessionState::clear() {
   tokens_.clear();
   tokens_begin_ = 0;
   position_ = 0;
+  reserved_end_ = 0;
   if (side_size_ != 0) std::memset(side(current_), 0, side_size_ * sizeof(float));
 }
 
@@ -99,6 +124,7 @@ void SessionState::truncate(std::uint32_t position) {
   MF_REQUIRE(can_truncate(), "a recurrent state has no past");
   MF_REQUIRE(position <= position_, "only what is there is forgotten");
   position_ = position;
+  reserved_end_ = position;
   if (position <= tokens_begin_) tokens_begin_ = position;
   tokens_.resize(position - tokens_begin_, TokenId(0));
   for (std::vector<KvBlock>& blocks : blocks_)
@@ -129,6 +155,7 @@ void SessionState::restore(const Snapshot& snapshot) {
                  contents.recurrent.size() == shape_.recurrent_bytes(),
              "a snapshot of this model that fits the context");
   position_ = contents.position;
+  reserved_end_ = position_;
   tokens_.assign(contents.tokens.begin(), contents.tokens.end());
   tokens_begin_ = contents.tokens_begin;
   for (std::size_t i = 0; i < blocks_.size(); ++i)

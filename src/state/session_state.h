@@ -7,7 +7,7 @@
 //
 //   reserve(rows)   memory for so many more positions, or an error and no change that anyone can see
 //   ...the step...
-//   commit(tokens)
+//   commit(tokens), of all the rows or of some; or abandon(), and nothing is reserved any more
 //
 // A Snapshot (state/snapshot.h) shares the blocks; a block that somebody else sees is copied before this session writes
 // to rows that the other might have. Owns its recurrent memory; the pool outlives it. Movable; one thread at a time.
@@ -47,9 +47,10 @@ class SessionState {
   std::span<const TokenId> tokens() const { return tokens_; }
   std::uint32_t tokens_begin() const { return tokens_begin_; }
 
-  // position() + rows <= context().
+  // position() + rows <= context(). Of what is reserved already nothing is asked for again.
   Status reserve(std::uint32_t rows);
   void commit(std::span<const TokenId> tokens);
+  void abandon();
 
   // As new: position 0, recurrent states zero, blocks given back.
   void clear();
@@ -71,6 +72,8 @@ class SessionState {
  private:
   SessionState(KvPool& pool, StateShape shape) : pool_(&pool), shape_(std::move(shape)) {}
   Result<KvBlock> new_block(const KvShape& shape);
+  Status acquire_blocks(std::size_t wanted);
+  void claim_rows(std::uint64_t end);
   Status own_block(const KvShape& shape, KvBlock& block, std::uint32_t rows_kept);
   float* side(unsigned which) const {
     return reinterpret_cast<float*>(const_cast<std::byte*>(recurrent_.data())) + which * side_size_;
@@ -83,8 +86,9 @@ class SessionState {
   std::uint32_t tokens_begin_ = 0;
   std::uint32_t context_ = 0;
   std::uint32_t position_ = 0;
-  HugeBuffer recurrent_;         // two sides
-  std::uint64_t side_size_ = 0;  // in floats
+  std::uint64_t reserved_end_ = 0;  // up to here reserve() has claimed rows; not below position_
+  HugeBuffer recurrent_;            // two sides
+  std::uint64_t side_size_ = 0;     // in floats
   unsigned current_ = 0;
 };
 

@@ -198,7 +198,7 @@ TEST(SessionState, AReserveThatFailsIsNotSeen) {
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code(), ErrorCode::out_of_memory);
     expect_at(*state, 0);
-    EXPECT_LE(pool.used_bytes(), pool.budget_bytes());
+    EXPECT_EQ(pool.used_bytes(), other.shape().kv_bytes(10));
   }
   other.clear();
   extend(*state, 20);
@@ -472,18 +472,51 @@ TEST(SessionStateSnapshot, AtABlockBorderNobodyEverCopies) {
   }
 }
 
-TEST(SessionStateSnapshot, AfterAStepThatFailedTheSessionCopiesRatherThanGuesses) {
+TEST(SessionStateSnapshot, AfterAStepThatFailedTheSessionGoesOnInPlace) {
+  for (const bool is_abandoned : {false, true}) {
+    KvPool pool(KvPool::kNoBudget);
+    SessionState state = created(small_qwen_config(), pool);
+    extend(state, 100);
+    const Snapshot snapshot = taken(state);
+    ASSERT_TRUE(state.reserve(200));
+    write_step(state, 200, kOther);
+    if (is_abandoned) state.abandon();
+    EXPECT_EQ(pool.used_bytes(), state.shape().kv_bytes(is_abandoned ? 100 : 300));
+    extend(state, 7);
+    extend(state, 200);
+    expect_at(state, 307);
+    EXPECT_EQ(pool.copied_bytes(), 0u);
+    EXPECT_TRUE(bits_of(state.shape(), snapshot) == written_bits(state.shape(), 100));
+  }
+}
+
+TEST(SessionStateSnapshot, AbandoningWithoutAClaimLeavesTheRowsOfAnotherAlone) {
   KvPool pool(KvPool::kNoBudget);
-  SessionState state = created(small_qwen_config(), pool);
+  SessionState first = created(small_qwen_config(), pool), second = created(small_qwen_config(), pool);
+  extend(first, 100);
+  second.restore(taken(first));
+  const Timeline after_first{1, 100}, after_second{2, 100};
+  extend(first, 20, after_first);
+  second.abandon();
+  extend(second, 30, after_second);
+  expect_at(first, 120, after_first);
+  expect_at(second, 130, after_second);
+}
+
+TEST(SessionStateSnapshot, RowsThatAreReservedForSeveralStepsAreClaimedOnce) {
+  KvPool pool(KvPool::kNoBudget);
+  SessionState state = created(small_qwen_config(), pool), other = created(small_qwen_config(), pool);
   extend(state, 100);
-  const Snapshot snapshot = taken(state);
-  ASSERT_TRUE(state.reserve(200));
-  write_step(state, 200, kOther);
-  extend(state, 7);
-  extend(state, 200);
-  expect_at(state, 307);
+  other.restore(taken(state));
+  const Timeline after_other{1, 100};
+  ASSERT_TRUE(state.reserve(300));
+  extend(state, 150);
+  extend(other, 40, after_other);  // its rows are taken: it copies
   EXPECT_EQ(pool.copied_bytes(), 100 * row_bytes(state.shape()));
-  EXPECT_TRUE(bits_of(state.shape(), snapshot) == written_bits(state.shape(), 100));
+  extend(state, 150);
+  EXPECT_EQ(pool.copied_bytes(), 100 * row_bytes(state.shape()));
+  expect_at(state, 400);
+  expect_at(other, 140, after_other);
 }
 
 TEST(SessionStateSnapshot, ACopyThatFailsIsNotSeen) {

@@ -402,6 +402,11 @@ std::uint64_t snapshot_bytes(const StateShape& shape, std::uint64_t position, st
   return size;
 }
 
+std::uint64_t largest_snapshot_bytes(const StateShape& shape, std::uint64_t context) {
+  // Versions 1 and 2 have shorter headers and no tokens, but a length in every layer.
+  return snapshot_bytes(shape, context, context) + shape.kv.size() * sizeof(std::uint32_t);
+}
+
 Status write_snapshot(const StateShape& shape, const SnapshotIdentity& identity, const Snapshot& snapshot,
                       SnapshotSink sink) {
   Writer writer(sink);

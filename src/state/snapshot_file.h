@@ -34,6 +34,8 @@ struct SnapshotIdentity {
 
 // Bytes of the file of a snapshot at `position` with so many known tokens.
 std::uint64_t snapshot_bytes(const StateShape& shape, std::uint64_t position, std::uint64_t tokens);
+// No file of any version that fits into `context` is larger.
+std::uint64_t largest_snapshot_bytes(const StateShape& shape, std::uint64_t context);
 
 // Hands the file to `sink`, piece by piece, in order.
 using SnapshotSink = FunctionRef<Status(std::span<const std::byte>)>;
