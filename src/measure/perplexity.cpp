@@ -1,0 +1,88 @@
+#include "measure/perplexity.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+namespace moeflux {
+namespace {
+
+// Rows of logits that are held at once: 64 of 248,320 are 64 MB.
+constexpr std::size_t kRowsAtOnce = 64;
+
+// Sum and sum of squares of what the tokens cost.
+struct Costs {
+  double sum = 0, squares = 0;
+  std::uint64_t tokens = 0;
+
+  void add(double cost) {
+    sum += cost;
+    squares += cost * cost;
+    ++tokens;
+  }
+  PerplexityResult result(std::uint64_t windows) const {
+    const double count = static_cast<double>(tokens), mean = sum / count;
+    const double variance = tokens > 1 ? std::max(0.0, (squares - sum * mean) / (count - 1)) : 0;
+    const double perplexity = std::exp(mean);
+    return {perplexity, perplexity * std::sqrt(variance / count), tokens, windows};
+  }
+};
+
+// The tokens from `first_scored` on are scored, each by the logits of the one before it.
+Status score_window(Engine& engine, std::span<const TokenId> window, std::size_t first_scored,
+                    std::vector<float>& logits, const PerplexityOptions& options, Costs& costs) {
+  const std::size_t vocabulary = engine.config().vocabulary;
+  MF_TRY(Session session, engine.new_session());
+  const StepOptions step{nullptr, options.cancel};
+  MF_TRY_STATUS(session.extend(window.first(first_scored - 1), {}, step));
+  const std::size_t rows_at_once = std::min<std::size_t>(kRowsAtOnce, engine.options().step_rows);
+  for (std::size_t at = first_scored - 1; at + 1 < window.size();) {
+    const std::size_t rows = std::min(rows_at_once, window.size() - 1 - at);
+    const std::span<float> out = std::span(logits).first(rows * vocabulary);
+    const Segment segment{&session, window.subspan(at, rows), WantedLogits::all, out};
+    MF_TRY_STATUS(engine.step({&segment, 1}, step));
+    for (std::size_t row = 0; row < rows; ++row)
+      costs.add(-log_likelihood(out.subspan(row * vocabulary, vocabulary), window[at + row + 1]));
+    at += rows;
+  }
+  return {};
+}
+
+}  // namespace
+
+double log_likelihood(std::span<const float> logits, TokenId token) {
+  const double highest = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(double{logit} - highest);
+  return double{logits[token.index()]} - highest - std::log(sum);
+}
+
+Result<PerplexityResult> measure_perplexity(Engine& engine, std::span<const TokenId> text,
+                                            const PerplexityOptions& options,
+                                            FunctionRef<void(std::uint64_t, std::uint64_t)> progress) {
+  if (text.size() < 2)
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("a text of {} tokens has none that follows another", text.size())};
+  if (options.window < 3 || options.window > engine.options().context)
+    return Error{ErrorCode::invalid_argument, fmt::format("a window must have from 3 to {} tokens, found {}",
+                                                          engine.options().context, options.window)};
+  std::vector<float> logits(kRowsAtOnce * std::size_t{engine.config().vocabulary});
+  Costs costs;
+  if (text.size() <= options.window) {
+    MF_TRY_STATUS(score_window(engine, text, 1, logits, options, costs));
+    progress(1, 1);
+    return costs.result(1);
+  }
+  const std::uint64_t windows = text.size() / options.window;
+  for (std::uint64_t i = 0; i < windows; ++i) {
+    const std::size_t first_scored = options.window / 2 + 1;
+    MF_TRY_STATUS(score_window(engine, text.subspan(i * options.window, options.window), first_scored, logits,
+                               options, costs));
+    progress(i + 1, windows);
+  }
+  return costs.result(windows);
+}
+
+}  // namespace moeflux
