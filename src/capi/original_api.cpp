@@ -76,7 +76,8 @@ Status remove_range(Session& session, int seq_id, int p0, int p1) {
     return Error(ErrorCode::unsupported,
                  fmt::format("positions {} to {} of {} cannot be removed: only a range to the end can", begin,
                              p1, length));
-  return session.rewind(begin);
+  MF_TRY_STATUS(session.rewind(begin));
+  return {};
 }
 
 // 0 is the model's own, also when more is asked for.

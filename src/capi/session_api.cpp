@@ -105,7 +105,8 @@ mf_status mf_session_rewind(mf_session* session, uint32_t position, const mf_ste
   return on_session(session, why, [&](Session& timeline) -> Status {
     MF_TRY(const mf_step_options known, read_step_options(options));
     StepOptionsOfC step(known);
-    return timeline.rewind(position, step.get());
+    MF_TRY_STATUS(timeline.rewind(position, step.get()));
+    return Status();
   });
 }
 

@@ -157,8 +157,8 @@ class Session {
   // Goes back to a checkpoint at exactly `position`, or no_checkpoint. Later ones are dropped.
   Status restore_to(std::uint32_t position);
   // Goes back to any earlier position: from the deepest checkpoint before it the session's own tokens are run again.
-  // On an error, a cancel included, the session is where it was.
-  Status rewind(std::uint32_t position, const StepOptions& options = {});
+  // On an error, a cancel included, the session is where it was. Gives what was run.
+  Result<StepStatistics> rewind(std::uint32_t position, const StepOptions& options = {});
   // Goes back without running anything, or cannot_truncate_recurrent and no change.
   Status rewind_strict(std::uint32_t position);
   void set_max_checkpoints(std::size_t count) { checkpoints_.set_most(count); }

@@ -64,16 +64,16 @@ Status Session::restore_to(std::uint32_t position) {
   return {};
 }
 
-Status Session::rewind(std::uint32_t position, const StepOptions& options) {
+Result<StepStatistics> Session::rewind(std::uint32_t position, const StepOptions& options) {
   const std::uint32_t now = this->position();
   if (position > now)
     return Error(ErrorCode::invalid_argument,
                  fmt::format("position {} is ahead of the session, which is at {}", position, now));
-  if (position == now) return {};
+  if (position == now) return StepStatistics();
   if (state_.can_truncate()) {
     state_.truncate(position);
     checkpoints_.drop_after(position);
-    return {};
+    return StepStatistics();
   }
   const Snapshot* const base = checkpoints_.deepest_up_to(position);
   const std::uint32_t begin = base != nullptr ? base->position() : 0;
@@ -92,12 +92,13 @@ Status Session::rewind(std::uint32_t position, const StepOptions& options) {
     state_.restore(*base);
   else
     state_.clear();
-  if (auto run = extend(tokens_again, {}, options); !run) {
+  Result<StepStatistics> run = extend(tokens_again, {}, options);
+  if (!run) {
     state_.restore(before);
     return std::move(run).error().during(fmt::format("going back to position {}", position));
   }
   checkpoints_.drop_after(position);
-  return {};
+  return run;
 }
 
 Status Session::rewind_strict(std::uint32_t position) {

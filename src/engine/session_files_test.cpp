@@ -483,7 +483,7 @@ TEST_P(AnImportedState, CannotRunAgainWhatItDoesNotKnow) {
   const Logits ahead = logits_ahead(session, detour);
   for (const std::uint32_t place : {269u, kImported, kImported - 1, 256u, 1u}) {
     Session other = fork_of(session);
-    const Status rewound = other.rewind(place);
+    const Result<StepStatistics> rewound = other.rewind(place);
     if (is_recurrent()) {
       EXPECT_TRUE(
           fails_with(rewound, ErrorCode::tokens_unknown, "the tokens before position 258 are not known"));

@@ -482,7 +482,7 @@ TEST_P(ARewindThatFails, WhereverItsExpertsFailLeavesTheSessionWhereItWas) {
     std::uint64_t faults = 0;
     for (;; ++faults) {
       control.fail_at = control.calls + faults;
-      const Status rewound = session.rewind(18);
+      const Result<StepStatistics> rewound = session.rewind(18);
       control.fail_at = FailingExperts::kNever;
       if (rewound) break;
       EXPECT_TRUE(fails_with(rewound, ErrorCode::io_failed, "going back to position 18: "));
@@ -506,7 +506,7 @@ TEST_P(ARewindThatFails, WhereverItIsCancelledLeavesTheSessionWhereItWas) {
     for (std::uint32_t after = 0; is_recurrent() && after < steps * layers; ++after) {
       std::atomic<bool> flag = after == 0;
       CountingObserver observer(flag, after);
-      const Status rewound = session.rewind(18, {.observer = &observer, .cancel = &flag});
+      const Result<StepStatistics> rewound = session.rewind(18, {.observer = &observer, .cancel = &flag});
       EXPECT_TRUE(fails_with(rewound, ErrorCode::cancelled, "going back to position 18: "));
       EXPECT_EQ(observer.layers, after);
       expect_unmoved(session, with_checkpoint);
