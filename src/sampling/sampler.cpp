@@ -1,0 +1,228 @@
+#include "sampling/sampler.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <random>
+#include <utility>
+
+#include "base/check.h"
+#include "sampling/philox.h"
+#include "sampling/weight.h"
+
+namespace moeflux {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+struct Extremes {
+  float highest;
+  bool has_nan;
+};
+
+// In lanes, so that compilers make vectors of it; a maximum does not depend on the order. Of NaN the
+// comparison is false, so `highest` never becomes one.
+Extremes extremes_of(std::span<const float> logits) {
+  constexpr std::size_t kLanes = 16;
+  std::array<float, kLanes> highest;
+  std::array<std::uint32_t, kLanes> unequal{};
+  highest.fill(-kInfinity);
+  const std::size_t whole = logits.size() - logits.size() % kLanes;
+  const auto add = [&](float logit, std::size_t lane) {
+    highest[lane] = logit > highest[lane] ? logit : highest[lane];
+    unequal[lane] |= logit != logit ? 1u : 0u;
+  };
+  for (std::size_t i = 0; i < whole; i += kLanes)
+    for (std::size_t lane = 0; lane < kLanes; ++lane) add(logits[i + lane], lane);
+  for (std::size_t i = whole; i < logits.size(); ++i) add(logits[i], i - whole);
+  return {*std::max_element(highest.begin(), highest.end()),
+          std::any_of(unequal.begin(), unequal.end(), [](std::uint32_t lane) { return lane != 0; })};
+}
+
+Error not_finite(std::span<const float> logits) {
+  const auto bad =
+      std::find_if(logits.begin(), logits.end(), [](float x) { return x != x || x == kInfinity; });
+  return {ErrorCode::corrupt_data,
+          fmt::format("sampling: the logit of token {} must be finite or -inf, found {}",
+                      bad - logits.begin(), *bad)};
+}
+
+Error nothing_left(bool constrained) {
+  return {ErrorCode::invalid_argument,
+          fmt::format("sampling: no token is left to choose: every logit is -inf, banned by logit_bias{}",
+                      constrained ? " or forbidden by the constraint" : "")};
+}
+
+// ln(sum of e^(logit - highest)): at least 0. The sum is that of the weights, at least kFullWeight.
+double log_of_sum(std::span<const float> logits, float highest) {
+  std::uint64_t sum = 0;
+  for (const float logit : logits) sum += weight_of(exponent_of(logit, highest, 1.0));
+  return natural_log(static_cast<double>(sum) / kFullWeight);
+}
+
+}  // namespace
+
+SamplingWorkspace::SamplingWorkspace(std::size_t vocabulary_size)
+    : ranking_(vocabulary_size), logits_(vocabulary_size), mask_((vocabulary_size + 63) / 64) {
+  MF_REQUIRE(vocabulary_size > 0, "a vocabulary has a token");
+}
+
+Result<Sampler> Sampler::create(SamplingOptions options, SamplingWorkspace& workspace) {
+  MF_TRY_STATUS(check(options, workspace.vocabulary_size()));
+  return Sampler(std::move(options), workspace);
+}
+
+Sampler::Sampler(SamplingOptions options, SamplingWorkspace& workspace)
+    : options_(std::move(options)), workspace_(&workspace), history_(options_, workspace.vocabulary_size()) {
+  if (options_.seed) {
+    seed_ = *options_.seed;
+  } else {
+    std::random_device entropy;
+    seed_ = (std::uint64_t{entropy()} << 32) | entropy();
+  }
+  top_.reserve(options_.top_logprobs);
+}
+
+void Sampler::accept_prompt(TokenId token) {
+  MF_REQUIRE(token.index() < workspace_->vocabulary_size(), "the token is one of the vocabulary");
+  history_.add(token, TokenHistory::Origin::prompt);
+}
+
+void Sampler::accept(TokenId token) {
+  MF_REQUIRE(token.index() < workspace_->vocabulary_size(), "the token is one of the vocabulary");
+  history_.add(token, TokenHistory::Origin::generation);
+  ++generated_;
+}
+
+void Sampler::adjust() {
+  const std::span<float> logits = workspace_->logits_;
+  history_.penalize(logits);
+  for (const auto& [token, bias] : options_.logit_bias) {
+    float& logit = logits[token.index()];
+    if (bias == -kInfinity || logit == -kInfinity) {
+      logit = -kInfinity;
+    } else {
+      constexpr float kLargest = std::numeric_limits<float>::max();
+      logit = std::clamp(logit + bias, -kLargest, kLargest);
+    }
+  }
+}
+
+void Sampler::mask(Constraint& constraint) {
+  constraint.write_mask(workspace_->mask_);
+  const std::span<float> logits = workspace_->logits_;
+  for (std::size_t i = 0; i < logits.size(); ++i)
+    if ((workspace_->mask_[i / 64] >> (i % 64) & 1) == 0) logits[i] = -kInfinity;
+}
+
+// The best token is usually allowed already, and asking for one is cheaper than a mask of all.
+Result<Sampler::Drawn> Sampler::best(std::span<const float> logits, float highest_before,
+                                     Constraint* constraint) {
+  SamplingWork& work = workspace_->ranking_.work;
+  const auto highest_of = [&](std::span<const float> all) {
+    work.logits_read += all.size();
+    return extremes_of(all).highest;
+  };
+  const auto first_best = [](std::span<const float> all, float highest) -> std::optional<TokenId> {
+    if (highest == -kInfinity) return std::nullopt;
+    return TokenId{static_cast<std::uint32_t>(std::find(all.begin(), all.end(), highest) - all.begin())};
+  };
+  const bool changed = logits.data() == workspace_->logits_.data();
+  std::optional<TokenId> token = first_best(logits, changed ? highest_of(logits) : highest_before);
+  if (token && constraint != nullptr && !constraint->allows(*token)) {
+    if (!changed) std::copy(logits.begin(), logits.end(), workspace_->logits_.begin());
+    mask(*constraint);
+    token = first_best(workspace_->logits_, highest_of(workspace_->logits_));
+  }
+  if (!token) return nothing_left(constraint != nullptr);
+  return Drawn{*token, 1};
+}
+
+// The smallest of the beginnings that top_k, top_p and min_p leave: top_p is a part of what top_k left, min_p a
+// part relative to the best token, which is in all of them.
+Ranking::Beginning Sampler::kept() {
+  Ranking& ranking = workspace_->ranking_;
+  Ranking::Beginning result = ranking.all();
+  if (options_.top_k > 0 && options_.top_k < result.tokens) result = ranking.first(options_.top_k);
+  const Ranking::Beginning before = result;
+  if (options_.top_p < 1) {
+    const double limit = options_.top_p * static_cast<double>(result.weight);
+    result = ranking.within(limit);
+    if (result.tokens == 0) result = ranking.first(1);
+  }
+  if (options_.min_p * kFullWeight >= 0.5) {  // below it, all that has a weight is kept
+    const Ranking::Beginning part = ranking.at_least(natural_log(options_.min_p));
+    if (part.tokens < result.tokens) result = part;
+  }
+  if (result.tokens < options_.min_keep && result.tokens < before.tokens)
+    result = before.tokens <= options_.min_keep ? before : ranking.first(options_.min_keep);
+  return result;
+}
+
+Result<Sampler::Drawn> Sampler::draw(std::span<const float> logits, float highest) {
+  workspace_->ranking_.build(logits, highest, 1.0 / options_.temperature);
+  const Ranking::Beginning candidates = kept();
+  const std::uint64_t place = scaled_to(random_bits(seed_, generated_), candidates.weight);
+  return Drawn{workspace_->ranking_.at(place), candidates.tokens};
+}
+
+void Sampler::find_top(std::span<const float> logits) {
+  top_.clear();
+  if (options_.top_logprobs == 0) return;
+  workspace_->ranking_.work.logits_read += logits.size();
+  // Ids come in ascending order, so a token goes behind those that are as good.
+  const auto better = [](float logit, const TokenLogprob& other) { return logit > other.logprob; };
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    if (top_.size() == options_.top_logprobs) {
+      if (!better(logits[i], top_.back())) continue;
+      top_.pop_back();
+    }
+    const auto place = std::upper_bound(top_.begin(), top_.end(), logits[i], better);
+    top_.insert(place, {TokenId{static_cast<std::uint32_t>(i)}, logits[i]});
+  }
+}
+
+Result<Choice> Sampler::sample(std::span<const float> logits, Constraint* constraint) {
+  MF_REQUIRE(logits.size() == workspace_->vocabulary_size(), "there is a logit for each token");
+  SamplingWork& work = workspace_->ranking_.work;
+  work = {};
+  const Extremes raw = extremes_of(logits);
+  work.logits_read += logits.size();
+  if (raw.has_nan || raw.highest == kInfinity) return not_finite(logits);
+  if (raw.highest == -kInfinity) return nothing_left(constraint != nullptr);
+
+  const bool greedy = options_.temperature < kGreedyBelow;
+  const bool changes = adjusts() || (constraint != nullptr && !greedy);
+  std::span<const float> adjusted = logits;
+  float highest = raw.highest;
+  if (changes) {
+    std::copy(logits.begin(), logits.end(), workspace_->logits_.begin());
+    adjust();
+    if (constraint != nullptr && !greedy) mask(*constraint);
+    adjusted = workspace_->logits_;
+    if (!greedy) {
+      highest = extremes_of(adjusted).highest;
+      work.logits_read += logits.size();
+      if (highest == -kInfinity) return nothing_left(constraint != nullptr);
+    }
+  }
+  MF_TRY(const Drawn drawn, greedy ? best(adjusted, raw.highest, constraint) : draw(adjusted, highest));
+
+  // At temperature 1 the ranking has the sum already.
+  const bool has_sum = !greedy && !changes && options_.temperature == 1.0;
+  if (!has_sum) work.logits_read += logits.size();
+  const double log_sum =
+      has_sum ? natural_log(static_cast<double>(workspace_->ranking_.all().weight) / kFullWeight)
+              : log_of_sum(logits, raw.highest);
+  const auto logprob = [&](float logit) {
+    const double exact = exponent_of(logit, raw.highest, 1.0) - log_sum;
+    return exact < -double{std::numeric_limits<float>::max()} ? -kInfinity : static_cast<float>(exact);
+  };
+  find_top(logits);
+  for (TokenLogprob& entry : top_) entry.logprob = logprob(entry.logprob);
+  return Choice{drawn.token, logprob(logits[drawn.token.index()]), top_, drawn.candidates};
+}
+
+}  // namespace moeflux
