@@ -17,6 +17,7 @@ namespace moeflux {
 struct JsonObjectLimits {
   std::uint8_t depth = 64;       // arrays and objects inside each other: 1 to 64
   std::uint8_t whitespace = 20;  // bytes in a row: 0 to 255
+  friend bool operator==(const JsonObjectLimits&, const JsonObjectLimits&) = default;
 };
 
 class JsonAutomaton {

@@ -1,0 +1,32 @@
+// Input: a text, which the automaton of JSON mode accepts exactly when another parser takes it for an object.
+// Duplicate keys are fine to both.
+
+#include "sampling/json_automaton.h"
+
+#include "fuzz/promises.h"
+#include "sampling/testing/json_oracle.h"
+
+namespace moeflux::fuzz {
+namespace {
+
+void read(std::string_view text) {
+  JsonAutomaton automaton;
+  std::size_t size = 0;
+  while (size < text.size() && automaton.accept(static_cast<unsigned char>(text[size]))) ++size;
+  const bool accepted = size == text.size() && automaton.complete();
+  MF_REQUIRE(accepted == should_accept(text), "both parsers accept the same texts");
+
+  const std::string whole = std::string(text.substr(0, size)) + closing(automaton);
+  MF_REQUIRE(should_accept(whole), "every accepted beginning is that of an object");
+
+  constexpr JsonObjectLimits kTight{.depth = 3, .whitespace = 1};
+  MF_REQUIRE(accepts(text, kTight) == should_accept(text, kTight), "also with tighter limits");
+}
+
+}  // namespace
+}  // namespace moeflux::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  moeflux::fuzz::read(moeflux::fuzz::text_of(data, size));
+  return 0;
+}
