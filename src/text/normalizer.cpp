@@ -1,0 +1,174 @@
+#include "text/normalizer.h"
+
+#include <utf8proc.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "base/check.h"
+#include "text/utf8.h"
+
+namespace moeflux {
+namespace {
+
+struct Block {
+  char32_t first, last;
+};
+
+// Where common text lives that NFC never changes and that never joins with what stands before it (it may be
+// joined by what follows). Not complete, and need not be: the others are looked up. A test compares each with
+// utf8proc.
+constexpr Block kNfcStarters[] = {{0x0000, 0x02FF}, {0x0400, 0x0482}, {0x048A, 0x052F},   {0x05D0, 0x05EA},
+                                  {0x0621, 0x064A}, {0x0E01, 0x0E30}, {0x2010, 0x2027},   {0x2030, 0x205E},
+                                  {0x2190, 0x21FF}, {0x2500, 0x27BF}, {0x3001, 0x3029},   {0x3041, 0x3096},
+                                  {0x30A0, 0x30FF}, {0x3400, 0x9FFF}, {0xAC00, 0xD7A3},   {0xE000, 0xF8FF},
+                                  {0xFF01, 0xFFDC}, {0xFFFD, 0xFFFD}, {0x1F000, 0x1FAFF}, {0x20000, 0x2A6DF}};
+
+bool stays(NormalForm form, char32_t code) {
+  if (code < 0x80) return true;
+  if (form != NormalForm::nfc) return false;
+  if (code < 0x300) return true;
+  for (const Block& block : kNfcStarters)
+    if (code <= block.last) return code >= block.first;
+  return false;
+}
+
+struct Marked {
+  std::int32_t code;
+  std::uint8_t combining;
+};
+
+// Turns parts into their form; keeps its memory from one to the next.
+class Part {
+ public:
+  explicit Part(NormalForm form) {
+    const bool compose = form == NormalForm::nfc || form == NormalForm::nfkc;
+    const bool compatible = form == NormalForm::nfkc || form == NormalForm::nfkd;
+    decompose_ = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compatible ? UTF8PROC_COMPAT : 0);
+    finish_ = UTF8PROC_STABLE | (compose ? UTF8PROC_COMPOSE : 0);
+  }
+
+  // Appends the form of `part` to `out`.
+  void append(std::string_view part, std::string& out) {
+    decomposed_.clear();
+    for (std::size_t at = 0; at < part.size();) {
+      const CodePoint point = code_point_at(part, at);
+      at += point.bytes;
+      decompose(static_cast<std::int32_t>(point.code));
+    }
+    order_marks();
+    codes_.clear();
+    for (const Marked& marked : decomposed_) codes_.push_back(marked.code);
+    codes_.push_back(0);  // the library writes UTF-8 over the code points, and a zero after it
+    const utf8proc_ssize_t bytes =
+        utf8proc_reencode(codes_.data(), static_cast<utf8proc_ssize_t>(codes_.size() - 1),
+                          static_cast<utf8proc_option_t>(finish_));
+    MF_REQUIRE(bytes >= 0, "code points of valid text can be written");
+    out.append(reinterpret_cast<const char*>(codes_.data()), static_cast<std::size_t>(bytes));
+  }
+
+ private:
+  // A character becomes 18 at most (U+FDFA in NFKD).
+  void decompose(std::int32_t code) {
+    std::int32_t parts[32];
+    int boundary = 0;
+    const utf8proc_ssize_t count =
+        utf8proc_decompose_char(code, parts, 32, static_cast<utf8proc_option_t>(decompose_), &boundary);
+    MF_REQUIRE(count >= 0 && count <= 32, "a character has a decomposition of few characters");
+    for (utf8proc_ssize_t i = 0; i < count; ++i)
+      decomposed_.push_back(
+          {parts[i], static_cast<std::uint8_t>(utf8proc_get_property(parts[i])->combining_class)});
+  }
+
+  // The library's own way is quadratic in the length of a run of marks.
+  void order_marks() {
+    for (std::size_t begin = 0; begin < decomposed_.size();) {
+      std::size_t end = begin;
+      while (end < decomposed_.size() && decomposed_[end].combining != 0) ++end;
+      if (end - begin > 1)
+        std::stable_sort(decomposed_.begin() + static_cast<std::ptrdiff_t>(begin),
+                         decomposed_.begin() + static_cast<std::ptrdiff_t>(end),
+                         [](const Marked& a, const Marked& b) { return a.combining < b.combining; });
+      begin = end + 1;
+    }
+  }
+
+  int decompose_, finish_;
+  std::vector<Marked> decomposed_;
+  std::vector<std::int32_t> codes_;
+};
+
+// A part that is no longer what or where it was.
+struct Change {
+  TextRange before, after;
+};
+
+// Where the part that begins at `at` ends: before the next character that stays.
+std::size_t end_of_part(NormalForm form, std::string_view text, std::size_t at) {
+  do at += code_point_at(text, at).bytes;
+  while (at < text.size() && !stays(form, code_point_at(text, at).code));
+  return at;
+}
+
+// False, and `out` untouched, when all of the text stays.
+bool apply(NormalForm form, std::string_view text, std::string& out, std::vector<Change>& changes) {
+  std::size_t copied = 0;  // up to here `text` is in `out`
+  std::size_t last = 0;    // where the last character that stays begins
+  std::optional<Part> part;
+  for (std::size_t at = 0; at < text.size();) {
+    const CodePoint point = code_point_at(text, at);
+    if (stays(form, point.code)) {
+      last = at;
+      at += point.bytes;
+      continue;
+    }
+    const std::size_t end = end_of_part(form, text, last);
+    if (!part) part.emplace(form);
+    out += text.substr(copied, last - copied);
+    const std::size_t begin = out.size();
+    part->append(text.substr(last, end - last), out);
+    if (std::string_view(out).substr(begin) != text.substr(last, end - last))
+      changes.push_back({{last, end}, {begin, out.size()}});
+    copied = at = last = end;
+  }
+  if (!part) return false;
+  out += text.substr(copied);
+  return true;
+}
+
+// A position of the text before, in the text after. Inside of a change it is the change's begin or end.
+std::size_t moved(std::size_t position, bool is_end, const std::vector<Change>& changes) {
+  const auto after =
+      std::ranges::upper_bound(changes, position, {}, [](const Change& c) { return c.before.begin; });
+  if (after == changes.begin()) return position;
+  const Change& change = *std::prev(after);
+  if (position >= change.before.end) return position - change.before.end + change.after.end;
+  if (position == change.before.begin || !is_end) return change.after.begin;
+  return change.after.end;
+}
+
+}  // namespace
+
+void Normalizer::normalize(std::string& text, std::vector<TextRange>& data) const {
+  std::string out;
+  std::vector<Change> changes;
+  for (const NormalForm form : forms_) {
+    out.clear();
+    changes.clear();
+    if (!apply(form, text, out, changes)) continue;
+    text.swap(out);
+    if (changes.empty()) continue;
+    for (TextRange& range : data)
+      range = {moved(range.begin, false, changes), moved(range.end, true, changes)};
+  }
+}
+
+std::string Normalizer::normalized(std::string_view text) const {
+  std::string out(text);
+  std::vector<TextRange> none;
+  normalize(out, none);
+  return out;
+}
+
+}  // namespace moeflux

@@ -1,0 +1,13 @@
+#pragma once
+// A part of a text, in bytes. Plain value.
+
+#include <cstddef>
+
+namespace moeflux {
+
+struct TextRange {
+  std::size_t begin, end;  // [begin, end)
+  friend bool operator==(const TextRange&, const TextRange&) = default;
+};
+
+}  // namespace moeflux
