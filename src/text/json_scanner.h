@@ -2,9 +2,9 @@
 // Reads JSON text one byte at a time and says where in it one is, without keeping any of it.
 //
 // For documents that arrive in pieces and are passed on as they are: after each byte the text so far is the
-// beginning of a document, or it is not JSON. RFC 8259, with halves of surrogate pairs refused and at most 128
-// arrays and objects inside each other. Not looked at: whether strings are UTF-8, whether a key comes twice,
-// whether a double holds a number. Constant memory, constant time a byte. One thread at a time.
+// beginning of a document, or it is not JSON. RFC 8259, with halves of surrogate pairs refused and at most
+// 128 arrays and objects inside each other. Not looked at: whether strings are UTF-8, whether a key comes
+// twice, whether a double holds a number. Constant memory, constant time a byte. One thread at a time.
 
 #include <array>
 #include <cstddef>

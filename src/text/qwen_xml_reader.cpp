@@ -1,4 +1,5 @@
-// <tool_call> <function=NAME> (<parameter=KEY> VALUE </parameter>)* </function> </tool_call>, whitespace between.
+// <tool_call> <function=NAME> (<parameter=KEY> VALUE </parameter>)* </function> </tool_call>, whitespace
+// between.
 
 #include <memory>
 #include <set>

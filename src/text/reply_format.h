@@ -24,14 +24,15 @@ struct ReplyFormat {
   bool starts_inside_reasoning = false;  // the prompt ended with <think>; only with reasoning
 };
 
-// By what the source of a chat template tells the model to write; the tags of DeepSeek, then "<function=" beside
-// "<tool_call>", then "<tool_call>" beside "name" in quotes.
+// By what the source of a chat template tells the model to write; the tags of DeepSeek, then "<function="
+// beside "<tool_call>", then "<tool_call>" beside "name" in quotes.
 ToolFormat detect_tool_format(std::string_view chat_template_source);
 
 // Whether the template knows of reasoning: it mentions "</think>".
 bool detect_reasoning(std::string_view chat_template_source);
 
-// Whether the reply to this prompt starts inside reasoning: the prompt ends with "<think>" and perhaps newlines.
+// Whether the reply to this prompt starts inside reasoning: the prompt ends with "<think>" and perhaps
+// newlines.
 bool prompt_opens_reasoning(std::string_view rendered_prompt);
 
 }  // namespace moeflux

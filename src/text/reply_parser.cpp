@@ -196,7 +196,8 @@ void ReplyParser::finish_call(ReplySink sink) {
   next_call();
 }
 
-// At the end of the reply whatever is not a call is one that was cut short: what was malformed before was found then.
+// At the end of the reply whatever is not a call is one that was cut short: what was malformed before was
+// found then.
 void ReplyParser::abandon_call(ReplySink sink) {
   tell_progress(sink);
   if (told_) sink(ToolCallAbandoned{calls_++});

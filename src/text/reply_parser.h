@@ -1,18 +1,18 @@
 #pragma once
 // What a generated reply means: reasoning, text and tool calls, told as they arrive.
 //
-// The joined events do not depend on how the reply was cut into pieces. Held back is only what may be the beginning
-// of a tag, and newlines that a tag may make superfluous. Nothing is lost: what is not a well-formed call comes out as
-// text, byte for byte, and so does a call that the end of the reply cut short. docs/replies.md has the formats, what
-// is trimmed, and how values get their types.
+// The joined events do not depend on how the reply was cut into pieces. Held back is only what may be the
+// beginning of a tag, and newlines that a tag may make superfluous. Nothing is lost: what is not a
+// well-formed call comes out as text, byte for byte, and so does a call that the end of the reply cut short.
+// docs/replies.md has the formats, what is trimmed, and how values get their types.
 //
-// A call is told while it is being written: started, arguments in fragments, finished. When it turns out not to be one
-// after it has started it is abandoned, and its text follows as text. Who cannot take back what was told waits for
-// ToolCallFinished, which has everything.
+// A call is told while it is being written: started, arguments in fragments, finished. When it turns out not
+// to be one after it has started it is abandoned, and its text follows as text. Who cannot take back what was
+// told waits for ToolCallFinished, which has everything.
 //
-// Text is expected to be UTF-8; pieces may be cut anywhere. Bytes that are not pass through as they are, into the
-// JSON of arguments as well. Time is linear in the reply; memory is bounded by ReplyLimits. States: reading, finished.
-// One thread at a time; the sink is called before push() or finish() returns.
+// Text is expected to be UTF-8; pieces may be cut anywhere. Bytes that are not pass through as they are, into
+// the JSON of arguments as well. Time is linear in the reply; memory is bounded by ReplyLimits. States:
+// reading, finished. One thread at a time; the sink is called before push() or finish() returns.
 
 #include <cstddef>
 #include <cstdint>
@@ -97,8 +97,8 @@ class ReplyParser {
   // The reply is over. The last call.
   ReplyEnd finish(ReplySink sink);
 
-  // Text that waits for more to be understood. The next push looks at this much and at its piece, so that the sum of
-  // it over all pushes bounds the work; less than 1 KiB.
+  // Text that waits for more to be understood. The next push looks at this much and at its piece, so that the
+  // sum of it over all pushes bounds the work; less than 1 KiB.
   std::size_t unread_bytes() const { return unread_.size(); }
 
  private:

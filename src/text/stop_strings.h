@@ -1,10 +1,10 @@
 #pragma once
 // Where a reply must stop: strings of the caller, looked for in text that arrives in pieces.
 //
-// The answer does not depend on how the text was cut. Of all occurrences in the whole text the one that begins
-// first wins, and of those that begin together the shortest: it is there first. The stop string itself and
-// what follows it is never shown. Held back is only what may be the beginning of a stop string, at most 255
-// bytes; a match is decided at once unless a longer string that began before it may still come true.
+// The answer does not depend on how the text was cut. Of all occurrences in the whole text the one that
+// begins first wins, and of those that begin together the shortest: it is there first. The stop string itself
+// and what follows it is never shown. Held back is only what may be the beginning of a stop string, at most
+// 255 bytes; a match is decided at once unless a longer string that began before it may still come true.
 //
 // One automaton (Aho and Corasick) for all strings: time linear in the text, at most 64 comparisons a byte;
 // memory for at most 16,385 nodes of 16 bytes. States: reading, stopped (by push or finish), finished.
@@ -44,8 +44,8 @@ class StopStrings {
   // More of the text. Once stopped, further text is ignored and shows nothing.
   Pushed push(std::string_view piece);
 
-  // There is no more text: what was held back, up to a stop string if one was waiting for a longer one to come
-  // true. push() must not follow.
+  // There is no more text: what was held back, up to a stop string if one was waiting for a longer one to
+  // come true. push() must not follow.
   Pushed finish();
 
  private:

@@ -2,8 +2,8 @@
 // Reads the tool calls of one format, from text that arrives in pieces. Internal to reply_parser.cpp.
 //
 // A reader is a grammar: it takes from the unread text as much as it understands and leaves what may be the
-// beginning of something longer, less than 1 KiB. What it has taken is a function of the text, not of how the text
-// was cut. States: idle -> begin() -> reading calls -> idle. One thread at a time.
+// beginning of something longer, less than 1 KiB. What it has taken is a function of the text, not of how the
+// text was cut. States: idle -> begin() -> reading calls -> idle. One thread at a time.
 
 #include <cstddef>
 #include <cstdint>
@@ -46,8 +46,8 @@ class ToolCallReader {
   // The opening tag has just been read.
   virtual void begin() = 0;
 
-  // Takes from the front of `unread`. `ended`: no more text will come. A call that lacks nothing but the end of its
-  // closing tag is complete then.
+  // Takes from the front of `unread`. `ended`: no more text will come. A call that lacks nothing but the end
+  // of its closing tag is complete then.
   virtual Progress read(std::string_view& unread, bool ended, ToolCall& call) = 0;
 };
 
@@ -67,8 +67,8 @@ enum class Match : std::uint8_t { no, yes, unclear };
 // Whether `text` begins with `word`; unclear when it is a part of `word` and more may come.
 Match begins_with(std::string_view text, std::string_view word, bool ended);
 
-// Where `tag` is in `text`, or may begin at its end, or text.size(). A tag begins with a '<' and has no other one,
-// so one look at each '<' finds it.
+// Where `tag` is in `text`, or may begin at its end, or text.size(). A tag begins with a '<' and has no other
+// one, so one look at each '<' finds it.
 struct TagSearch {
   std::size_t at;
   bool found;

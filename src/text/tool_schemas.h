@@ -1,8 +1,8 @@
 #pragma once
 // Which types the parameters of the tools may have, from the schemas that a request brings.
 //
-// For formats that write values without types (<parameter=count>\n5\n</parameter>): the schema says whether this
-// is 5 or "5". Only types are read of a schema, nothing is validated by it. Immutable; any thread.
+// For formats that write values without types (<parameter=count>\n5\n</parameter>): the schema says whether
+// this is 5 or "5". Only types are read of a schema, nothing is validated by it. Immutable; any thread.
 
 #include <cstddef>
 #include <cstdint>
@@ -43,12 +43,13 @@ class JsonTypes {
   std::uint8_t bits_ = 0;
 };
 
-// The types that a schema allows; docs/replies.md has the rules. Any type for a schema that does not say; a string
-// for what is not understood: $ref, unknown types, combinations of combinations more than 8 deep.
+// The types that a schema allows; docs/replies.md has the rules. Any type for a schema that does not say; a
+// string for what is not understood: $ref, unknown types, combinations of combinations more than 8 deep.
 JsonTypes types_of_schema(const Json& schema);
 
-// Appends to `json` the value that `text` stands for, as JSON: the first of null, boolean, integer, number, object
-// and array that is allowed and that `text` spells, else a string. Python's True, False and None are understood.
+// Appends to `json` the value that `text` stands for, as JSON: the first of null, boolean, integer, number,
+// object and array that is allowed and that `text` spells, else a string. Python's True, False and None are
+// understood.
 void append_typed_value(std::string_view text, JsonTypes types, std::string& json);
 
 // Appends the inside of a JSON string, without its quotes.
@@ -70,8 +71,8 @@ class ToolSchemas {
   // No tools.
   ToolSchemas() = default;
 
-  // `tools` in OpenAI's form: [{"type": "function", "function": {"name", "description", "parameters"}}]. `what` names
-  // it in messages. Of two tools with one name the first counts.
+  // `tools` in OpenAI's form: [{"type": "function", "function": {"name", "description", "parameters"}}].
+  // `what` names it in messages. Of two tools with one name the first counts.
   static Result<ToolSchemas> read(const Json& tools, std::string_view what = "tools");
 
   std::size_t size() const { return tools_.size(); }
