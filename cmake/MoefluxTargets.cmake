@@ -18,7 +18,7 @@ set(MOEFLUX_TEST_SCOPE "all" CACHE STRING "Which test programs there are: all, o
 set_property(CACHE MOEFLUX_TEST_SCOPE PROPERTY STRINGS all untrusted)
 add_custom_target(untrusted_tests)
 set(MOEFLUX_UNTRUSTED_TESTS io_tests quant_tests model_tests source_tests state_tests experts_tests text_tests
-    sampling_tests)
+    sampling_tests terminal_tests)
 
 # Our own code only: warnings are errors, and a*b+c is never contracted behind our back (docs: the law of
 # arithmetic), so that every compiler and ISA gives the same bits.

@@ -1,0 +1,86 @@
+#pragma once
+// Bytes from a terminal in, keys out.
+//
+// A state machine that takes the bytes in pieces of any size: however they are split, the keys are the same. It knows
+// UTF-8, the sequences (CSI, SS3) of xterm and its many relatives, of rxvt and of the Linux console, and bracketed
+// paste, which becomes one key that holds all of the pasted text. Unknown sequences are swallowed whole; bytes that are
+// not UTF-8 become U+FFFD. What it keeps between pieces is bounded.
+//
+// ESC alone and ESC as the beginning of a sequence differ only in what follows: while pending() says `sequence`, the
+// caller waits for a moment, and calls flush() if nothing comes.
+//
+// No input or output. One thread at a time.
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/terminal/utf8.h"
+
+namespace moeflux::cli {
+
+constexpr std::size_t kMaxPasteBytes = std::size_t{4} << 20;
+
+enum class KeyName {
+  character,  // `text` is one character; with ctrl or alt it is a command, otherwise it is typed
+  paste,      // `text` is all of it, cleaned (clean_text); no modifiers
+  enter,
+  tab,
+  escape,
+  backspace,
+  erase,  // the key named Delete
+  insert,
+  up,
+  down,
+  left,
+  right,
+  home,
+  end,
+  page_up,
+  page_down,
+};
+
+struct Key {
+  KeyName name = KeyName::character;
+  std::string text;
+  bool ctrl = false, alt = false, shift = false;
+  bool was_cut = false;  // a paste that was longer than kMaxPasteBytes
+
+  bool operator==(const Key&) const = default;
+};
+
+class KeyReader {
+ public:
+  enum class Pending { nothing, character, sequence, paste };
+
+  // Appends the keys that `bytes` complete.
+  void push(std::string_view bytes, std::vector<Key>& keys);
+  // What is incomplete will stay so: ESC is a key, ESC [ is Alt-[, half a character is U+FFFD, a paste ends here.
+  void flush(std::vector<Key>& keys);
+  Pending pending() const;
+
+ private:
+  enum class State { ground, escape, csi, csi_console_function, ss3, paste };
+
+  void push_byte(char byte, std::vector<Key>& keys);
+  void ground(char byte, std::vector<Key>& keys);
+  void after_escape(char byte, std::vector<Key>& keys);
+  void inside_csi(char byte, std::vector<Key>& keys);
+  void inside_ss3(char byte, std::vector<Key>& keys);
+  void inside_paste(char byte, std::vector<Key>& keys);
+  void emit_characters(std::vector<Key>& keys);
+  void emit_paste(std::vector<Key>& keys);
+  void finish_csi(char final, std::vector<Key>& keys);
+
+  State state_ = State::ground;
+  bool second_escape_ = false;  // ESC ESC: Alt and a sequence (rxvt), or two keys
+  Utf8Cleaner cleaner_;
+  std::string characters_;  // scratch of emit_characters()
+  std::string parameters_;  // of the CSI sequence; longer than any that is known: it is swallowed
+  std::string paste_;
+  std::size_t paste_end_matched_ = 0;  // bytes of the closing sequence at the end of what was pasted
+  bool paste_was_cut_ = false;
+};
+
+}  // namespace moeflux::cli

@@ -1,0 +1,72 @@
+#pragma once
+// Reads what a person types: a prompt, a line that can be edited, its history and completion. Where the input or the
+// output is no terminal, it reads plain lines instead, without prompt and echo, with the same rules for texts of
+// several lines (entry.h).
+//
+// The terminal is in raw mode only during read(); what is typed ahead meanwhile is kept. During read(), a text may have
+// several lines: pasted ones, or typed with Alt-Enter, a backslash before Enter, or """. What is submitted is added to
+// the history. The descriptors and the History are borrowed and outlive the editor. One thread at a time, and in the
+// process one read() at a time (terminal.h).
+
+#include <deque>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "cli/terminal/history.h"
+#include "cli/terminal/key_reader.h"
+#include "cli/terminal/line_reader.h"
+#include "cli/terminal/line_session.h"
+#include "cli/terminal/screen_line.h"
+
+namespace moeflux::cli {
+
+struct Line {
+  enum class Kind {
+    text,
+    end_of_input,  // Ctrl-D on an empty line, the end of a file, a terminal that is gone
+    interrupted,   // Ctrl-C on an empty line; on others it clears the line
+  };
+  Kind kind = Kind::text;
+  std::string text;  // of a block in """, what is inside
+
+  bool operator==(const Line&) const = default;
+};
+
+struct Prompt {
+  std::string_view first = "> ";
+  std::string_view continuation = "... ";  // before the later lines of a text
+};
+
+class RawTerminal;
+
+class LineEditor {
+ public:
+  // `term`: the environment's TERM, or null; "dumb" terminals are read plainly, but with the prompt.
+  LineEditor(int input, int output, const char* term, History& history, Completer completer = {});
+
+  Result<Line> read(const Prompt& prompt);
+
+  bool is_interactive() const { return is_interactive_; }
+
+ private:
+  Result<Line> read_plain(const Prompt& prompt);
+  Result<Line> read_interactive(const Prompt& prompt);
+  Status fill_keys(RawTerminal& terminal, ScreenLine& screen, const Prompt& prompt);
+  Status read_keys(RawTerminal& terminal);
+  Status draw(RawTerminal& terminal, ScreenLine& screen, const Prompt& prompt);
+  Status leave_text(RawTerminal& terminal, ScreenLine& screen, const Prompt& prompt, std::string_view after);
+
+  int input_, output_;
+  bool is_interactive_;
+  bool shows_prompt_;
+  History& history_;
+  LineSession session_;
+  LineReader lines_;
+  KeyReader reader_;
+  std::deque<Key> keys_;  // read, not yet pressed: a line may come with the beginning of the next
+  bool is_at_end_ = false;
+};
+
+}  // namespace moeflux::cli

@@ -1,0 +1,51 @@
+#pragma once
+// UTF-8 as a terminal needs it: bytes that may be anything become valid text, and text is walked by what a reader
+// takes for one character (a grapheme cluster: a letter with its accents, a family of emoji). "Text" is valid UTF-8
+// in all of this folder; a border is a place between two clusters, or an end of the text. Pure: any thread.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace moeflux::cli {
+
+// Bytes in, text out, one byte at a time: what is not UTF-8 becomes U+FFFD, one for each longest piece that could
+// have been the beginning of a character.
+class Utf8Cleaner {
+ public:
+  // Appends the characters, none to two, that `byte` completes.
+  void push(char byte, std::string& out);
+  // The bytes end here: half a character becomes U+FFFD.
+  void finish(std::string& out);
+  bool is_inside_character() const { return have_ > 0; }
+
+ private:
+  std::array<char, 4> bytes_{};
+  std::uint8_t have_ = 0, need_ = 0;
+  unsigned char low_ = 0x80, high_ = 0xBF;  // what the next byte may be
+};
+
+std::string clean_utf8(std::string_view bytes);
+
+// What may enter a text from a paste or a file: valid UTF-8, line ends as LF, no control characters but LF and TAB.
+std::string clean_text(std::string_view bytes);
+
+struct CodePoint {
+  char32_t value;
+  std::size_t bytes;
+};
+// The one at `at` < text.size(), which must be the beginning of one.
+CodePoint code_point_at(std::string_view text, std::size_t at);
+
+bool is_control(char32_t code_point);  // C0, DEL and C1
+
+// The border after `border` < text.size().
+std::size_t next_border(std::string_view text, std::size_t border);
+// The nearest border before `at`, which is 0 for 0.
+std::size_t border_before(std::string_view text, std::size_t at);
+// `at` if it is a border, or else the next one.
+std::size_t border_from(std::string_view text, std::size_t at);
+
+}  // namespace moeflux::cli
