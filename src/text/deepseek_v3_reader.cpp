@@ -33,8 +33,7 @@ class DeepSeekV3Reader final : public ToolCallReader {
 
   Progress read(std::string_view& unread, bool ended, ToolCall& call) override {
     for (;;) {
-      if (state_ != State::head && state_ != State::name && state_ != State::arguments)
-        skip_json_whitespace(unread);
+      if (whitespace_may_come()) skip_json_whitespace(unread);
       Match moved = Match::no;
       switch (state_) {
         case State::call_or_end: moved = read_call_or_end(unread, ended); break;
@@ -80,6 +79,11 @@ class DeepSeekV3Reader final : public ToolCallReader {
     call_end,
     over
   };
+
+  bool whitespace_may_come() const {
+    return state_ != State::head && state_ != State::name && state_ != State::arguments &&
+           state_ != State::over;
+  }
 
   Match read_call_or_end(std::string_view& unread, bool ended) {
     const Match call = take(kCallBegin, State::head, unread, ended);

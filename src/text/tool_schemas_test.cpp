@@ -123,7 +123,7 @@ TEST(ToolSchemas, SaysWhatIsWrongAndWhere) {
     EXPECT_FALSE(schemas) << text;
     return schemas ? std::string() : schemas.error().message();
   };
-  EXPECT_THAT(message("{}"), HasSubstr("tools: expected a list of tools, found {}"));
+  EXPECT_THAT(message("{}"), HasSubstr("tools: expected a list of tools, found an object"));
   EXPECT_THAT(message("[5]"), HasSubstr("tools[0]"));
   EXPECT_THAT(message(R"([{"type":"function"}])"), HasSubstr("'function' is missing"));
   EXPECT_THAT(message(R"([{"function":{"name":"a"}},{"function":{}}])"), HasSubstr("tools[1]"));
