@@ -1,0 +1,122 @@
+#pragma once
+// One rendering of one template: names, output, budget.
+//
+// Walks the tree and writes to the innermost of the open outputs: of the template, of a macro, of a block that is
+// captured. An error stops everything; the innermost place that knows its line puts it in front. Used once, by one
+// thread; refers to the template, which outlives it.
+
+#include <ctime>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/function_ref.h"
+#include "text/jinja/ast.h"
+#include "text/jinja/callable.h"
+#include "text/jinja/limits.h"
+#include "text/jinja/value.h"
+
+namespace moeflux::jinja {
+
+class Evaluation {
+ public:
+  // `now`: the local time that strftime_now() tells, if it may.
+  Evaluation(const Ast& ast, const Limits& limits, std::optional<std::tm> now);
+  ~Evaluation();
+  Evaluation(const Evaluation&) = delete;
+  Evaluation& operator=(const Evaluation&) = delete;
+
+  // Before run(). `name` outlives the evaluation.
+  void define(std::string_view name, Value value) { top_->names.insert_or_assign(name, std::move(value)); }
+  Result<MarkedText> run();
+
+  // For filters, tests and methods.
+  const Heap& heap() const { return heap_; }
+  Budget& budget() { return budget_; }
+  const std::optional<std::tm>& now() const { return now_; }
+  Result<Value> call(const Value& function, Arguments arguments);
+  Result<Value> attribute(const Value& object, std::string_view name);  // x.name
+  Result<Value> item(const Value& object, const Value& key);            // x[key]
+  // Around whatever may come back here: bounds how deep that goes, whatever the template does.
+  Status deeper();
+  void shallower() { --nesting_; }
+  // A namespace lives until the end, so that one that contains itself is taken apart then.
+  Result<Value> make_namespace(std::vector<std::pair<std::string, Value>> entries);
+
+ private:
+  enum class Flow { next, break_loop, continue_loop };
+
+  // Statements.
+  Result<Flow> execute(const Body& body);
+  Result<Flow> execute(const Statement& statement);
+  Result<Flow> run_statement(const Statement& statement);
+  Result<Flow> execute(const If& statement);
+  Status execute(const For& statement);
+  Status run_loop(const For& statement, const Value& iterable, std::uint32_t level);
+  Status run_loop_turns(const For& statement, const Value& loop, const std::shared_ptr<Scope>& outer);
+  Result<std::vector<Value>> loop_items(const For& statement, const Value& iterable);
+  Status execute(const SetBlock& statement);
+  Status execute(const CallBlock& statement);
+  Status execute(const FilterBlock& statement);
+  Result<Flow> execute(const With& statement);
+  Result<Flow> execute_scoped(const Body& body);
+  Status print(const Value& value);
+  Status assign(const Target& target, Value value);
+  Status set_namespace(const Target& target, Value value);
+  // What `body` writes, in a scope of its own.
+  Result<Value> captured(FunctionRef<Status()> body);
+
+  // Expressions.
+  Result<Value> evaluate(const Expression& expression);
+  Result<Value> value_of(const Constant& node);
+  Result<Value> value_of(const Name& node);
+  Result<Value> value_of(const Attribute& node);
+  Result<Value> value_of(const Item& node);
+  Result<Value> value_of(const Slice& node);
+  Result<Value> value_of(const Call& node);
+  Result<Value> value_of(const Filter& node);
+  Result<Value> value_of(const IsTest& node);
+  Result<Value> value_of(const Unary& node);
+  Result<Value> value_of(const Arithmetic& node);
+  Result<Value> value_of(const Comparison& node);
+  Result<Value> value_of(const Logic& node);
+  Result<Value> value_of(const Concatenation& node);
+  Result<Value> value_of(const Conditional& node);
+  Result<Value> value_of(const SequenceLiteral& node);
+  Result<Value> value_of(const DictLiteral& node);
+  Result<bool> compare(CompareOperator op, const Value& a, const Value& b);
+  Result<Value> filtered(const Expression& filter, const Value& input);
+  Result<Arguments> arguments_of(const CallArguments& nodes);
+
+  // Calls.
+  Result<Value> make_macro(const Macro& macro);
+  Result<Value> call_macro(const CallableObject& macro, Arguments arguments);
+  Status bind_macro(const Macro& macro, Arguments arguments);
+  Result<Value> call_function(std::string_view name, const Arguments& arguments);
+  Result<Value> call_loop(const Value& loop, const Arguments& arguments);
+  Result<std::optional<Value>> loop_attribute(const Value& loop, std::string_view name);
+  Result<std::optional<Value>> python_attribute(const Value& object, std::string_view name);
+  Result<Value> make_method(const Value& self, std::string_view name);
+
+  Error located(Error error, std::uint32_t line);
+  std::shared_ptr<Scope> inner_scope() const;
+
+  const Ast& ast_;
+  Budget budget_;  // before all values, which give their memory back to it
+  Heap heap_;
+  const std::optional<std::tm> now_;
+  std::shared_ptr<Scope> top_;
+  std::shared_ptr<Scope> scope_;
+  TextBuilder output_;
+  std::uint32_t nesting_ = 0;  // of this class's functions inside each other
+  std::uint32_t calls_ = 0;    // of macros inside each other
+  bool located_ = false;       // the error that is on its way has its line
+  // What can be part of a cycle; the destructor empties it.
+  std::vector<std::shared_ptr<NamespaceObject>> namespaces_;
+  std::vector<std::shared_ptr<Scope>> captured_scopes_;
+  std::vector<std::shared_ptr<Object>> loops_;
+};
+
+}  // namespace moeflux::jinja

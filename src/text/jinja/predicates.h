@@ -1,0 +1,15 @@
+#pragma once
+// The tests of Jinja: what stands behind `is`. One thread at a time.
+
+#include <string_view>
+
+#include "text/jinja/callable.h"
+
+namespace moeflux::jinja {
+
+class Evaluation;
+
+bool is_test(std::string_view name);
+Result<bool> apply_test(Evaluation& evaluation, std::string_view name, const Value& input, const Arguments& arguments);
+
+}  // namespace moeflux::jinja
