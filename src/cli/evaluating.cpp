@@ -12,6 +12,7 @@
 
 #include "base/json.h"
 #include "base/printable.h"
+#include "cli/run_options.h"
 #include "engine/engine.h"
 #include "kernels/kernel_table.h"
 #include "model/manifest.h"
@@ -158,20 +159,6 @@ Result<GoldenRouter> read_router(const GoldenFile& file, std::uint32_t layer, co
 Result<ModelConfig> read_config(FileSystem& files, const std::string& path) {
   MF_TRY(const PackedModel model, PackedModel::open(files, path));
   return model.config();
-}
-
-// Of the layers that have experts; 0: none has.
-std::uint32_t own_experts_per_token(const ModelConfig& config) {
-  for (const LayerConfig& layer : config.layers)
-    if (const auto* moe = std::get_if<MoeConfig>(&layer.mlp)) return moe->experts_per_token;
-  return 0;
-}
-
-Result<Precision> parse_precision(std::string_view name) {
-  for (const Precision precision : {Precision::exact, Precision::fast})
-    if (name == name_of(precision)) return precision;
-  return Error{ErrorCode::invalid_argument,
-               fmt::format("--precision must be exact or fast, found '{}'", printable(name))};
 }
 
 // Numbers that are too large for an engine are left for it to refuse.

@@ -28,8 +28,8 @@ ExitCode exit_code_of(const Error& error) {
     case ErrorCode::cannot_truncate_recurrent:
     case ErrorCode::tokens_unknown:
     case ErrorCode::token_out_of_range:
-    case ErrorCode::context_full:
-    case ErrorCode::cancelled: return ExitCode::failure;
+    case ErrorCode::context_full: return ExitCode::failure;
+    case ErrorCode::cancelled: return ExitCode::interrupted;
   }
   return ExitCode::failure;
 }

@@ -13,6 +13,7 @@ enum class ExitCode : int {
   bad_model = 3,
   no_room = 4,
   io_error = 5,
+  interrupted = 130,
 };
 
 ExitCode exit_code_of(const Error& error);

@@ -6,17 +6,23 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
 #include <new>
 #include <string>
 #include <thread>
 
 #include "base/log.h"
 #include "base/printable.h"
+#include "cli/arguments.h"
+#include "cli/chat_terminal.h"
 #include "cli/doctor_page.h"
 #include "cli/evaluating.h"
 #include "cli/exit_code.h"
 #include "cli/inspect.h"
 #include "cli/packing.h"
+#include "cli/terminal/interrupt.h"
 #include "io/posix_file_system.h"
 #include "measure/doctor.h"
 #include "pack/synthetic_shapes.h"
@@ -50,6 +56,14 @@ ExitCode print(const std::string& text) {
   complain("cannot write to standard output");
   return ExitCode::io_error;
 }
+
+Status print_piece(std::string_view text) {
+  const bool is_written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+  if (is_written && std::fflush(stdout) == 0) return {};
+  return Error{ErrorCode::io_failed, "cannot write to standard output"};
+}
+
+ExitCode finish(const Status& status) { return status ? ExitCode::ok : report(status.error()); }
 
 ExitCode finish(const Result<std::string>& text) { return text ? print(*text) : report(text.error()); }
 
@@ -112,6 +126,37 @@ CLI::App* add_eval(CLI::App& app, EvalCommand& eval) {
   return command;
 }
 
+Places places() {
+  std::error_code ignored;
+  return find_places([](const char* name) -> const char* { return std::getenv(name); },
+                     std::filesystem::read_symlink("/proc/self/exe", ignored));
+}
+
+// Where lines of a chat are remembered; empty: nowhere.
+std::filesystem::path history_file() {
+  if (const char* state = std::getenv("XDG_STATE_HOME"); state != nullptr && *state != '\0')
+    return std::filesystem::path(state) / "moeflux" / "chat_history";
+  if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0')
+    return std::filesystem::path(home) / ".local" / "state" / "moeflux" / "chat_history";
+  return {};
+}
+
+ExitCode chat_with(FileSystem& files, const ChatCommand& command) {
+  TerminalLog log;
+  Result<Talk> talk = Talk::open(files, command.talk, places(), log);
+  if (!talk) return report(talk.error());
+  if (talk->text().chat_templates() == nullptr) {
+    complain(fmt::format("{} has no chat template; give one with --chat-template, or use 'moeflux run --raw'",
+                         printable(talk->model().name)));
+    return ExitCode::bad_model;
+  }
+  StandardTerminal terminal(history_file());
+  Chat chat(files, *std::move(talk), terminal, command.quiet);
+  chat.set_system(command.system);
+  chat.show_banner();
+  return finish(chat.run());
+}
+
 ExitCode run(int argc, char** argv) {
   CLI::App app("moeflux runs Mixture-of-Experts language models that are larger than memory.", "moeflux");
   app.set_version_flag("--version", "moeflux " MOEFLUX_VERSION, "Print the version and exit");
@@ -119,7 +164,12 @@ ExitCode run(int argc, char** argv) {
   app.require_subcommand(0, 1);
   app.footer(
       "Exit codes: 0 ok, 1 failure, 2 usage, 3 model not found or invalid, 4 not enough memory or disk,\n"
-      "5 I/O error.");
+      "5 I/O error, 130 interrupted.");
+
+  RunCommand talk_once;
+  const CLI::App* run_command = add_run(app, talk_once);
+  ChatCommand chat;
+  const CLI::App* chat_command = add_chat(app, chat);
 
   InspectOptions inspect_options;
   CLI::App* inspect_command =
@@ -164,6 +214,15 @@ ExitCode run(int argc, char** argv) {
   EvalCommand eval;
   const CLI::App* eval_command = add_eval(app, eval);
 
+  PerplexityCommand perplexity;
+  const CLI::App* perplexity_command = add_perplexity(app, perplexity);
+  TokenizeCommand tokenize;
+  const CLI::App* tokenize_command = add_tokenize(app, tokenize);
+  DetokenizeCommand detokenize;
+  const CLI::App* detokenize_command = add_detokenize(app, detokenize);
+  TemplateCommand render;
+  const CLI::App* template_command = add_template(app, render);
+
   bool doctor_json = false;
   CLI::App* doctor_command =
       app.add_subcommand("doctor", "Say what this machine is and what moeflux makes of it");
@@ -174,7 +233,9 @@ ExitCode run(int argc, char** argv) {
   help->add_option("COMMAND", help_command, "The command to explain");
 
   try {
-    app.parse(argc, argv);
+    std::vector<std::string> arguments = with_long_names(argc, argv);
+    std::ranges::reverse(arguments);  // as CLI11 takes them
+    app.parse(std::move(arguments));
   } catch (const CLI::CallForHelp&) {
     if (app.get_subcommands().empty()) return print(app.help());
     return print(app.get_subcommands().front()->help("moeflux"));
@@ -185,14 +246,24 @@ ExitCode run(int argc, char** argv) {
   }
 
   PosixFileSystem files;
+  TerminalLog log;
+  if (run_command->parsed()) {
+    const InterruptGuard guard;
+    return finish(run_run(files, talk_once, places(), std::cin, print_piece, log, &guard.flag()));
+  }
+  if (chat_command->parsed()) return chat_with(files, chat);
+  if (perplexity_command->parsed()) {
+    const InterruptGuard guard;
+    return finish(run_perplexity(files, perplexity, places(), log, &guard.flag()));
+  }
+  if (tokenize_command->parsed()) return finish(run_tokenize(files, tokenize, std::cin, print_piece));
+  if (detokenize_command->parsed()) return finish(run_detokenize(files, detokenize, std::cin, print_piece));
+  if (template_command->parsed()) return finish(run_template(files, render, std::cin, print_piece));
   if (inspect_command->parsed()) return finish(inspect(files, inspect_options));
   if (pack_command->parsed()) return finish(run_pack(files, pack));
   if (verify_command->parsed()) return finish(run_verify(files, verify));
   if (synth_command->parsed()) return finish(run_synth(files, synth));
-  if (eval_command->parsed()) {
-    TerminalLog log;
-    return finish(run_eval(files, eval, log));
-  }
+  if (eval_command->parsed()) return finish(run_eval(files, eval, log));
   if (doctor_command->parsed()) {
     const Diagnosis diagnosis = diagnose(files);
     return print(doctor_json ? render_json(diagnosis) : render_page(diagnosis));

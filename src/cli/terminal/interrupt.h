@@ -12,6 +12,8 @@
 
 #include <signal.h>
 
+#include <atomic>
+
 namespace moeflux::cli {
 
 class InterruptGuard {
@@ -22,6 +24,8 @@ class InterruptGuard {
   InterruptGuard& operator=(const InterruptGuard&) = delete;
 
   bool requested() const { return count() > 0; }
+  // The same, for those who look at a flag themselves; valid as long as the guard.
+  const std::atomic<bool>& flag() const;
   int count() const;  // of all Ctrl-C since the guard was made; the second usually means "now"
 
  private:

@@ -48,11 +48,11 @@ LineEditor::LineEditor(int input, int output, const char* term, History& history
       session_(history, std::move(completer)),
       lines_(input, kMaxTextBytes) {}
 
-Result<Line> LineEditor::read(const Prompt& prompt) {
+Result<Line> LineEditor::read(const LinePrompt& prompt) {
   return is_interactive_ ? read_interactive(prompt) : read_plain(prompt);
 }
 
-Result<Line> LineEditor::read_plain(const Prompt& prompt) {
+Result<Line> LineEditor::read_plain(const LinePrompt& prompt) {
   std::string text;
   for (bool is_first = true;; is_first = false) {
     if (shows_prompt_) MF_TRY_STATUS(write_all(output_, is_first ? prompt.first : prompt.continuation));
@@ -73,7 +73,7 @@ Result<Line> LineEditor::read_plain(const Prompt& prompt) {
   return Line{Line::Kind::text, entry_content(text)};
 }
 
-Result<Line> LineEditor::read_interactive(const Prompt& prompt) {
+Result<Line> LineEditor::read_interactive(const LinePrompt& prompt) {
   MF_TRY(const std::unique_ptr<RawTerminal> terminal, RawTerminal::enter(input_, output_));
   ScreenLine screen(terminal->size());
   session_.begin();
@@ -115,7 +115,7 @@ Result<Line> LineEditor::read_interactive(const Prompt& prompt) {
 }
 
 // At least one key, or none at the end of the input. Events that are no keys are dealt with meanwhile.
-Status LineEditor::fill_keys(RawTerminal& terminal, ScreenLine& screen, const Prompt& prompt) {
+Status LineEditor::fill_keys(RawTerminal& terminal, ScreenLine& screen, const LinePrompt& prompt) {
   while (keys_.empty() && !is_at_end_) {
     MF_TRY(const RawTerminal::Event event, terminal.wait(patience(reader_.pending())));
     switch (event) {
@@ -155,7 +155,7 @@ Status LineEditor::read_keys(RawTerminal& terminal) {
   return {};
 }
 
-Status LineEditor::draw(RawTerminal& terminal, ScreenLine& screen, const Prompt& prompt) {
+Status LineEditor::draw(RawTerminal& terminal, ScreenLine& screen, const LinePrompt& prompt) {
   return terminal.write(screen.draw({.prompt = prompt.first,
                                      .continuation = prompt.continuation,
                                      .text = session_.buffer().text(),
@@ -164,7 +164,7 @@ Status LineEditor::draw(RawTerminal& terminal, ScreenLine& screen, const Prompt&
 }
 
 // The text stays on the screen, with `after` behind it; what comes next is drawn below.
-Status LineEditor::leave_text(RawTerminal& terminal, ScreenLine& screen, const Prompt& prompt,
+Status LineEditor::leave_text(RawTerminal& terminal, ScreenLine& screen, const LinePrompt& prompt,
                               std::string_view after) {
   const std::string text = session_.buffer().text() + std::string(after);
   MF_TRY_STATUS(terminal.write(screen.draw({.prompt = prompt.first,

@@ -34,7 +34,7 @@ struct Line {
   bool operator==(const Line&) const = default;
 };
 
-struct Prompt {
+struct LinePrompt {
   std::string_view first = "> ";
   std::string_view continuation = "... ";  // before the later lines of a text
 };
@@ -46,17 +46,17 @@ class LineEditor {
   // `term`: the environment's TERM, or null; "dumb" terminals are read plainly, but with the prompt.
   LineEditor(int input, int output, const char* term, History& history, Completer completer = {});
 
-  Result<Line> read(const Prompt& prompt);
+  Result<Line> read(const LinePrompt& prompt);
 
   bool is_interactive() const { return is_interactive_; }
 
  private:
-  Result<Line> read_plain(const Prompt& prompt);
-  Result<Line> read_interactive(const Prompt& prompt);
-  Status fill_keys(RawTerminal& terminal, ScreenLine& screen, const Prompt& prompt);
+  Result<Line> read_plain(const LinePrompt& prompt);
+  Result<Line> read_interactive(const LinePrompt& prompt);
+  Status fill_keys(RawTerminal& terminal, ScreenLine& screen, const LinePrompt& prompt);
   Status read_keys(RawTerminal& terminal);
-  Status draw(RawTerminal& terminal, ScreenLine& screen, const Prompt& prompt);
-  Status leave_text(RawTerminal& terminal, ScreenLine& screen, const Prompt& prompt, std::string_view after);
+  Status draw(RawTerminal& terminal, ScreenLine& screen, const LinePrompt& prompt);
+  Status leave_text(RawTerminal& terminal, ScreenLine& screen, const LinePrompt& prompt, std::string_view after);
 
   int input_, output_;
   bool is_interactive_;

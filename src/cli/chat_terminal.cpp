@@ -1,0 +1,67 @@
+#include "cli/chat_terminal.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <utility>
+
+#include "cli/terminal/interrupt.h"
+#include "cli/terminal/terminal.h"
+
+namespace moeflux::cli {
+namespace {
+
+constexpr std::string_view kDim = "\x1b[2m", kPlain = "\x1b[0m", kClearLine = "\r\x1b[K";
+
+bool wants_no_color() {
+  const char* const no_color = std::getenv("NO_COLOR");
+  return no_color != nullptr && *no_color != '\0';
+}
+
+}  // namespace
+
+StandardTerminal::StandardTerminal(std::filesystem::path history_file)
+    : history_file_(std::move(history_file)),
+      is_terminal_(can_edit_lines(STDIN_FILENO, STDOUT_FILENO, std::getenv("TERM"))),
+      has_style_(is_terminal_ && !wants_no_color()),
+      editor_(STDIN_FILENO, STDOUT_FILENO, std::getenv("TERM"), history_,
+              [](std::string_view) { return Chat::commands(); }) {
+  // A history that cannot be read or written is no reason not to talk.
+  if (is_terminal_ && !history_file_.empty()) (void)history_.load(history_file_);
+}
+
+StandardTerminal::~StandardTerminal() {
+  if (!is_terminal_ || history_file_.empty() || history_.entries().empty()) return;
+  std::error_code ignored;
+  std::filesystem::create_directories(history_file_.parent_path(), ignored);
+  (void)history_.save(history_file_);
+}
+
+Result<Line> StandardTerminal::read_line() { return editor_.read({"> ", "... "}); }
+
+Status StandardTerminal::write(std::string_view text) {
+  progress("");
+  return write_all(STDOUT_FILENO, text);
+}
+
+void StandardTerminal::note(std::string_view line) {
+  progress("");
+  const std::string text =
+      has_style_ ? fmt::format("{}{}{}\n", kDim, line, kPlain) : fmt::format("{}\n", line);
+  (void)write_all(is_terminal_ ? STDOUT_FILENO : STDERR_FILENO, text);
+}
+
+void StandardTerminal::progress(std::string_view line) {
+  if (!is_terminal_ || (line.empty() && !has_progress_)) return;
+  has_progress_ = !line.empty();
+  (void)write_all(STDOUT_FILENO, fmt::format("{}{}", kClearLine, line));
+}
+
+int StandardTerminal::while_interruptible(FunctionRef<void(const std::atomic<bool>&)> work) {
+  const InterruptGuard guard;
+  work(guard.flag());
+  return guard.count();
+}
+
+}  // namespace moeflux::cli

@@ -1,0 +1,276 @@
+#include "cli/chatting.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/printable.h"
+#include "base/sizes.h"
+#include "cli/answer.h"
+#include "cli/statistics_line.h"
+#include "io/atomic_file.h"
+
+namespace moeflux::cli {
+namespace {
+
+constexpr std::uint64_t kMaxConversationBytes = 64 * kMiB;
+constexpr std::string_view kDim = "\x1b[2m", kPlain = "\x1b[0m";
+
+struct CommandHelp {
+  std::string_view name, argument, meaning;
+};
+constexpr std::array<CommandHelp, 11> kCommands{{
+    {"/help", "", "this list"},
+    {"/clear", "", "forget the conversation, keep the system message"},
+    {"/undo", "", "forget the last question and its answer"},
+    {"/regen", "", "answer the last question again"},
+    {"/system", "[TEXT]", "tell the model how to behave; without a text: show it"},
+    {"/tool", "TEXT", "answer a tool call with its result"},
+    {"/save", "FILE", "write the conversation, and the model's state beside it (FILE.state)"},
+    {"/load", "FILE", "read them again"},
+    {"/stats", "", "positions, memory, speed"},
+    {"/quit", "", "leave; so do Ctrl-D and Ctrl-C twice"},
+    {"/exit", "", "the same"},
+}};
+
+std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
+  while (!text.empty() && (text.back() == ' ' || text.back() == '\t' || text.back() == '\n'))
+    text.remove_suffix(1);
+  return text;
+}
+
+// Shows an answer while it is collected.
+class AnswerScreen final : public AnswerCollector {
+ public:
+  AnswerScreen(ChatTerminal& terminal, std::uint32_t step_rows)
+      : terminal_(terminal), step_rows_(step_rows) {}
+
+  void read_prompt(std::uint32_t done, std::uint32_t total) override {
+    if (first_done_ == kNone) first_done_ = done;
+    if (total - first_done_ <= step_rows_) return;  // too short to be waited for
+    terminal_.progress(done < total ? fmt::format("reading the prompt: {} of {} tokens", with_thousands(done),
+                                                  with_thousands(total))
+                                    : std::string());
+  }
+
+  void said(const ReplyEvent& event) override {
+    AnswerCollector::said(event);
+    if (const auto* text = std::get_if<ReplyText>(&event)) {
+      show(text->text, false);
+    } else if (const auto* reasoning = std::get_if<ReplyReasoning>(&event)) {
+      show(reasoning->text, true);
+    } else if (const auto* call = std::get_if<ToolCallFinished>(&event)) {
+      end_line();
+      write(fmt::format("→ {} {}\n", harmless(call->name), harmless(call->arguments_json)));
+    }
+  }
+
+  void end_line() {
+    set_dim(false);
+    if (!at_line_start_) write("\n");
+  }
+  Status status() const { return status_; }
+
+ private:
+  static constexpr std::uint32_t kNone = ~std::uint32_t{0};
+
+  void show(std::string_view text, bool is_reasoning) {
+    if (!is_reasoning && is_dim_) end_line();
+    set_dim(is_reasoning);
+    write(harmless(text));
+  }
+  void set_dim(bool dim) {
+    if (dim == is_dim_) return;
+    is_dim_ = dim;
+    if (terminal_.has_style() && status_) status_ = terminal_.write(dim ? kDim : kPlain);
+  }
+  void write(std::string_view text) {
+    if (text.empty() || !status_) return;
+    at_line_start_ = text.back() == '\n';
+    status_ = terminal_.write(text);
+  }
+
+  ChatTerminal& terminal_;
+  std::uint32_t step_rows_;
+  std::uint32_t first_done_ = kNone;
+  bool is_dim_ = false, at_line_start_ = true;
+  Status status_;
+};
+
+}  // namespace
+
+std::string harmless(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const bool is_c1 = byte == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xa0;
+    if (is_c1) {
+      fmt::format_to(std::back_inserter(out), "\\x{:02x}", static_cast<unsigned char>(text[++i]));
+    } else if ((byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7f) {
+      fmt::format_to(std::back_inserter(out), "\\x{:02x}", byte);
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
+Chat::Chat(FileSystem& files, Talk talk, ChatTerminal& terminal, bool quiet)
+    : files_(files), talk_(std::move(talk)), terminal_(terminal), quiet_(quiet) {}
+
+std::vector<std::string> Chat::commands() {
+  std::vector<std::string> names;
+  for (const CommandHelp& command : kCommands) names.emplace_back(command.name);
+  return names;
+}
+
+void Chat::show_banner() {
+  if (!quiet_) terminal_.note(banner(talk_));
+}
+
+void Chat::note_failure(const Error& error) {
+  terminal_.note("moeflux: " + printable(error.message(), std::string::npos));
+}
+
+Status Chat::run() {
+  while (true) {
+    MF_TRY(const Line line, terminal_.read_line());
+    if (line.kind == Line::Kind::end_of_input) return {};
+    if (line.kind == Line::Kind::interrupted) {
+      if (was_interrupted_) return {};
+      was_interrupted_ = true;
+      terminal_.note("Ctrl-C again leaves, and so does /quit");
+      continue;
+    }
+    was_interrupted_ = false;
+    MF_TRY(const Next next, take(line.text));
+    if (next == Next::leave) return {};
+  }
+}
+
+// A line that a person entered: a command, or something to say.
+Result<Chat::Next> Chat::take(const std::string& line) {
+  const std::string_view text = trimmed(line);
+  if (text.empty()) return Next::go_on;
+  if (text.front() == '/') {
+    const std::size_t end = std::min(text.find_first_of(" \t\n"), text.size());
+    return obey(text.substr(0, end), trimmed(text.substr(end)));
+  }
+  conversation_.say(line);
+  return answer();
+}
+
+Result<Chat::Next> Chat::obey(std::string_view command, std::string_view argument) {
+  const auto needs_argument = [&](std::string_view what) {
+    if (!argument.empty()) return false;
+    terminal_.note(fmt::format("{} takes {}", command, what));
+    return true;
+  };
+  if (command == "/quit" || command == "/exit" || command == "/bye") return Next::leave;
+  if (command == "/help" || command == "/?") {
+    show_help();
+  } else if (command == "/clear") {
+    conversation_.clear();
+    talk_.session().clear();
+    terminal_.note("the conversation is forgotten");
+  } else if (command == "/undo") {
+    terminal_.note(conversation_.undo() ? "the last question and its answer are forgotten"
+                                        : "there is nothing to undo");
+  } else if (command == "/regen") {
+    if (conversation_.take_back_answer()) return answer();
+    terminal_.note("there is nothing to answer");
+  } else if (command == "/system") {
+    if (!argument.empty()) conversation_.set_system(argument);
+    const std::string system = conversation_.system();
+    terminal_.note(system.empty() ? "there is no system message" : "system: " + harmless(system));
+  } else if (command == "/tool") {
+    if (needs_argument("the result of the tool")) return Next::go_on;
+    conversation_.answer({{"role", "tool"}, {"content", argument}});
+    return answer();
+  } else if (command == "/save" || command == "/load") {
+    if (needs_argument("a file's name")) return Next::go_on;
+    const std::string path(argument);
+    const Status done = command == "/save" ? save(path) : load(path);
+    if (!done) note_failure(done.error());
+  } else if (command == "/stats") {
+    show_statistics();
+  } else {
+    terminal_.note(fmt::format("there is no command {}; /help lists them", harmless(command)));
+  }
+  return Next::go_on;
+}
+
+Result<Chat::Next> Chat::answer() {
+  AnswerScreen screen(terminal_, talk_.engine().options().step_rows);
+  std::optional<Result<GenerationResult>> result;
+  const int interrupts = terminal_.while_interruptible([&](const std::atomic<bool>& cancel) {
+    result.emplace(talk_.answer(conversation_.messages(), screen, &cancel));
+  });
+  was_interrupted_ = interrupts > 0;
+  terminal_.progress("");
+  screen.end_line();
+  MF_TRY_STATUS(screen.status());
+  if (!*result) {  // the question stays: /regen asks it again, /undo takes it back
+    note_failure(result->error());
+    return interrupts > 1 ? Next::leave : Next::go_on;
+  }
+  last_ = **result;
+  const bool has_said_something =
+      !screen.text().empty() || !screen.reasoning().empty() || !screen.tool_calls().empty();
+  if (has_said_something || last_->reason != FinishReason::cancelled) conversation_.answer(screen.message());
+  if (!quiet_) terminal_.note(statistics_line(*last_));
+  return interrupts > 1 ? Next::leave : Next::go_on;
+}
+
+void Chat::show_help() {
+  std::string page;
+  for (const CommandHelp& command : kCommands)
+    page += fmt::format("{}{:<15} {}", page.empty() ? "" : "\n",
+                        fmt::format("{} {}", command.name, command.argument), command.meaning);
+  page += "\nA text of several lines: paste it, end a line with \\, or put it between two lines of \"\"\".";
+  terminal_.note(page);
+}
+
+void Chat::show_statistics() {
+  const Session& session = talk_.session();
+  std::string page = fmt::format("positions   {} of {}, {} checkpoint{}\n",
+                                 with_thousands(session.position()), with_thousands(session.context()),
+                                 session.checkpoint_count(), session.checkpoint_count() == 1 ? "" : "s");
+  page += fmt::format("keys, values {} in use\n", human_bytes(talk_.engine().kv_pool().used_bytes()));
+  page += "memory      " + talk_.engine().memory_plan().describe();
+  if (last_) page += "\nlast answer " + statistics_line(*last_);
+  terminal_.note(page);
+}
+
+Status Chat::save(const std::string& path) {
+  MF_TRY(const auto file, AtomicFile::begin(files_, path));
+  const std::string json = conversation_.to_json();
+  MF_TRY_STATUS(file->append(std::as_bytes(std::span(json))));
+  MF_TRY_STATUS(file->commit());
+  MF_TRY_STATUS(talk_.session().save(files_, path + ".state"));
+  terminal_.note(fmt::format("saved {} message{} to {}", conversation_.messages().size(),
+                             conversation_.messages().size() == 1 ? "" : "s", printable(path)));
+  return {};
+}
+
+Status Chat::load(const std::string& path) {
+  MF_TRY(const std::string json, files_.read_text(path, kMaxConversationBytes));
+  MF_TRY(Conversation conversation, Conversation::parse(json, path));
+  conversation_ = std::move(conversation);
+  std::string state = "its state will be computed again";
+  MF_TRY(const bool has_state, files_.exists(path + ".state"));
+  if (has_state) {
+    const Status loaded = talk_.session().load(files_, path + ".state");
+    state = loaded ? "its state is there"
+                   : fmt::format("{}: {}", printable(loaded.error().message(), std::string::npos), state);
+  }
+  terminal_.note(fmt::format("loaded {} message{} from {}; {}", conversation_.messages().size(),
+                             conversation_.messages().size() == 1 ? "" : "s", printable(path), state));
+  return {};
+}
+
+}  // namespace moeflux::cli

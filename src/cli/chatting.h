@@ -1,0 +1,87 @@
+#pragma once
+// `moeflux chat`: a conversation in a terminal.
+//
+// The loop sees the world through a ChatTerminal, so that tests can be one. Answers are written as they come, made
+// harmless for terminals; everything else is a note. /help lists the commands. One thread at a time.
+
+#include <atomic>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/function_ref.h"
+#include "base/log.h"
+#include "base/result.h"
+#include "cli/conversation.h"
+#include "cli/talk.h"
+#include "cli/terminal/line_editor.h"
+#include "io/file_system.h"
+
+namespace moeflux::cli {
+
+struct ChatCommand {
+  TalkFlags talk;
+  std::string system;
+  bool quiet = false;  // no banner, no statistics lines
+};
+
+class ChatTerminal {
+ public:
+  virtual ~ChatTerminal() = default;
+  virtual Result<Line> read_line() = 0;
+  // Part of an answer, shown at once.
+  virtual Status write(std::string_view text) = 0;
+  // A line that is not the model's. Without its newline.
+  virtual void note(std::string_view line) = 0;
+  // A line that the next output replaces; empty: removes it. Nothing where there is no terminal.
+  virtual void progress(std::string_view line) = 0;
+  // Whether text can be dimmed and such.
+  virtual bool has_style() const = 0;
+  // Calls `work` with a flag that Ctrl-C sets meanwhile; gives how often it was pressed.
+  virtual int while_interruptible(FunctionRef<void(const std::atomic<bool>&)> work) = 0;
+};
+
+class Chat {
+ public:
+  Chat(FileSystem& files, Talk talk, ChatTerminal& terminal, bool quiet);
+
+  void set_system(std::string_view text) { conversation_.set_system(text); }
+  void show_banner();
+  // Until the end of the input, or /quit, or Ctrl-C twice. An error: the terminal is gone.
+  Status run();
+
+  const Conversation& conversation() const { return conversation_; }
+  const std::optional<GenerationResult>& last() const { return last_; }
+
+  // "/help", "/clear", ...: for completion.
+  static std::vector<std::string> commands();
+
+ private:
+  enum class Next { go_on, leave };
+
+  Result<Next> take(const std::string& line);
+  Result<Next> obey(std::string_view command, std::string_view argument);
+  Result<Next> answer();
+  void show_help();
+  void show_statistics();
+  Status save(const std::string& path);
+  Status load(const std::string& path);
+  void note_failure(const Error& error);
+
+  FileSystem& files_;
+  Talk talk_;
+  ChatTerminal& terminal_;
+  bool quiet_;
+  bool was_interrupted_ = false;  // the last thing that happened was a Ctrl-C: another one leaves
+  Conversation conversation_;
+  std::optional<GenerationResult> last_;
+};
+
+// `text` with control characters, but newlines and tabs, made visible: a model cannot move the cursor.
+std::string harmless(std::string_view text);
+
+// "moeflux 0.1.0 · avx512 · 2 threads · exact" and what the model and its memory are.
+std::string banner(Talk& talk);
+
+}  // namespace moeflux::cli

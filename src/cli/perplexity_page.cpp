@@ -1,0 +1,60 @@
+#include "cli/perplexity_page.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/json.h"
+#include "base/sizes.h"
+#include "cli/progress_bar.h"
+#include "engine/engine.h"
+#include "generation/model_text.h"
+#include "measure/perplexity.h"
+
+namespace moeflux::cli {
+namespace {
+
+constexpr std::uint64_t kMaxTextBytes = 1024 * kMiB;
+
+std::string render(const PerplexityResult& result, std::size_t text_tokens, std::uint32_t window, bool json) {
+  if (json)
+    return Json{{"perplexity", result.perplexity},
+                {"standard_error", result.standard_error},
+                {"scored_tokens", result.scored_tokens},
+                {"text_tokens", text_tokens},
+                {"windows", result.windows},
+                {"window", window}}
+               .dump() +
+           "\n";
+  return fmt::format("perplexity     {:.4f} ± {:.4f}\nscored tokens  {} of {}, in {} window{} of {}\n",
+                     result.perplexity, result.standard_error, with_thousands(result.scored_tokens),
+                     with_thousands(text_tokens), with_thousands(result.windows),
+                     result.windows == 1 ? "" : "s", window);
+}
+
+}  // namespace
+
+Result<std::string> run_perplexity(FileSystem& files, const PerplexityCommand& command, const Places& places,
+                                   LogSink& log, const std::atomic<bool>* cancel) {
+  MF_TRY(EngineOptions options, engine_options_of(command.engine));
+  if (options.context == 0) options.context = command.window;
+  MF_TRY(const ChosenModel model, choose_model(files, {command.model, ""}, places, log));
+  MF_TRY(const Tokenizer tokenizer, ModelText::open_tokenizer(files, model.packed));
+  MF_TRY(const std::string text, files.read_text(command.file, kMaxTextBytes));
+  std::vector<TokenId> tokens(tokenizer.begin_tokens().begin(), tokenizer.begin_tokens().end());
+  MF_TRY_STATUS(tokenizer.encode(text, AddedTokens::ordinary, tokens));
+  MF_TRY(const std::shared_ptr<Engine> engine, Engine::open(files, model.packed, options));
+  warn_of_top_experts(command.engine, engine->config(), log);
+  if (!command.json) log.write(LogLevel::info, "memory: " + engine->memory_plan().describe());
+  ProgressBar bar("measuring");
+  const std::uint64_t bytes_each =
+      std::max<std::uint64_t>(1, text.size() / std::max<std::size_t>(1, tokens.size()));
+  Result<PerplexityResult> result = measure_perplexity(
+      *engine, tokens, {command.window, cancel}, [&](std::uint64_t done, std::uint64_t all) {
+        bar.update(done * command.window * bytes_each, 0, all * command.window * bytes_each);
+      });
+  if (!result) return std::move(result).error().during(command.file);
+  return render(*result, tokens.size(), command.window, command.json);
+}
+
+}  // namespace moeflux::cli

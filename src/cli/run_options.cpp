@@ -1,0 +1,98 @@
+#include "cli/run_options.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+#include <limits>
+
+#include "base/printable.h"
+
+namespace moeflux::cli {
+
+std::uint32_t own_experts_per_token(const ModelConfig& config) {
+  for (const LayerConfig& layer : config.layers)
+    if (const auto* moe = std::get_if<MoeConfig>(&layer.mlp)) return moe->experts_per_token;
+  return 0;
+}
+
+Result<Precision> parse_precision(std::string_view name) {
+  for (const Precision precision : {Precision::exact, Precision::fast})
+    if (name == name_of(precision)) return precision;
+  return Error{ErrorCode::invalid_argument,
+               fmt::format("--precision must be exact or fast, found '{}'", printable(name))};
+}
+
+Result<EngineOptions> engine_options_of(const EngineFlags& flags) {
+  EngineOptions options;
+  if (!flags.precision.empty()) {
+    MF_TRY(options.precision, parse_precision(flags.precision));
+  }
+  MF_TRY_STATUS(select_kernels(flags.isa));
+  options.isa = flags.isa;
+  options.threads = flags.threads;
+  options.context = flags.context;
+  if (flags.step_rows != 0) options.step_rows = flags.step_rows;
+  options.experts_per_token = flags.top_experts;
+  return options;
+}
+
+void warn_of_top_experts(const EngineFlags& flags, const ModelConfig& config, LogSink& log) {
+  const std::uint32_t own = own_experts_per_token(config);
+  if (flags.top_experts == 0 || flags.top_experts >= own) return;
+  log.write(LogLevel::warning,
+            fmt::format("running with {} of {} experts a token: this is not the model's own arithmetic",
+                        flags.top_experts, own));
+}
+
+Result<LogitBias> parse_logit_bias(std::string_view text) {
+  const auto wrong = [&] {
+    return Error{
+        ErrorCode::invalid_argument,
+        fmt::format("--logit-bias takes TOKEN+BIAS or TOKEN-BIAS, as in 15043-inf or 15043+1.5; found '{}'",
+                    printable(text))};
+  };
+  std::uint32_t token = 0;
+  const char* const end = text.data() + text.size();
+  const auto id = std::from_chars(text.data(), end, token);
+  if (id.ec != std::errc() || id.ptr == end || (*id.ptr != '+' && *id.ptr != '-')) return wrong();
+  const bool is_negative = *id.ptr == '-';
+  float bias = 0;
+  const auto number = std::from_chars(id.ptr + 1, end, bias);
+  if (number.ec != std::errc() || number.ptr != end || std::isnan(bias) || std::signbit(bias)) return wrong();
+  return LogitBias{TokenId(token), is_negative ? -bias : bias};
+}
+
+Result<SamplingOptions> sampling_options_of(const SamplingFlags& flags, const SamplingDefaults& defaults) {
+  SamplingOptions options = options_of(defaults);
+  const auto take = [](auto& option, const auto& flag) {
+    if (flag) option = *flag;
+  };
+  take(options.temperature, flags.temperature);
+  take(options.top_p, flags.top_p);
+  take(options.min_p, flags.min_p);
+  take(options.repetition_penalty, flags.repetition_penalty);
+  take(options.presence_penalty, flags.presence_penalty);
+  take(options.frequency_penalty, flags.frequency_penalty);
+  take(options.top_k, flags.top_k);
+  take(options.repeat_last_n, flags.repeat_last_n);
+  for (const std::string& text : flags.logit_bias) {
+    MF_TRY(const LogitBias bias, parse_logit_bias(text));
+    options.logit_bias.push_back(bias);
+  }
+  options.seed = flags.seed;
+  return options;
+}
+
+Result<GenerationOptions> generation_options_of(const SamplingFlags& sampling, const ReplyFlags& reply,
+                                                const SamplingDefaults& defaults) {
+  GenerationOptions options;
+  MF_TRY(options.sampling, sampling_options_of(sampling, defaults));
+  if (reply.max_tokens) options.max_tokens = *reply.max_tokens;
+  options.stop = reply.stop;
+  options.json_object = reply.json_object;
+  options.ignores_end = reply.ignores_end;
+  return options;
+}
+
+}  // namespace moeflux::cli

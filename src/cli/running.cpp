@@ -1,0 +1,118 @@
+#include "cli/running.h"
+
+#include <fmt/format.h>
+
+#include "base/printable.h"
+#include "base/sizes.h"
+#include "cli/answer.h"
+#include "cli/conversation.h"
+#include "cli/statistics_line.h"
+#include "cli/tokenizing.h"
+
+namespace moeflux::cli {
+namespace {
+
+constexpr std::uint64_t kMaxPromptBytes = 64 * kMiB;
+
+// Hands the text of a reply on at once. After an output that failed it says nothing more and asks for the end.
+class ReplyWriter final : public GenerationListener {
+ public:
+  explicit ReplyWriter(FunctionRef<Status(std::string_view)> out) : out_(out) {}
+
+  void said(const ReplyEvent& event) override {
+    if (const auto* text = std::get_if<ReplyText>(&event); text != nullptr && status_)
+      status_ = out_(text->text);
+  }
+  Status status() const { return status_; }
+
+ private:
+  FunctionRef<Status(std::string_view)> out_;
+  Status status_;
+};
+
+Result<std::string> read_prompt(FileSystem& files, const RunCommand& command, std::istream& in) {
+  if (command.prompt) return *command.prompt;
+  const bool is_input = command.file.empty() || command.file == "-";
+  MF_TRY(std::string text, is_input ? read_all(in, kMaxPromptBytes, "standard input")
+                                    : files.read_text(command.file, kMaxPromptBytes));
+  if (text.ends_with('\n')) text.pop_back();  // an editor's, not the user's
+  return text;
+}
+
+std::string json_of(const GenerationResult& result, const AnswerCollector& answer) {
+  Json json{{"text", answer.text()}};
+  if (!answer.reasoning().empty()) json["reasoning"] = answer.reasoning();
+  if (!answer.tool_calls().empty()) json["tool_calls"] = answer.tool_calls();
+  Json ids = Json::array();
+  for (const TokenId token : result.tokens) ids.push_back(token.index());
+  json["ids"] = std::move(ids);
+  json["finish_reason"] = name_of(result.reason);
+  json["seed"] = result.seed;
+  const GenerationStatistics& numbers = result.statistics;
+  json["prompt_tokens"] = numbers.prompt_tokens;
+  json["reply_tokens"] = numbers.reply_tokens;
+  json["prompt_seconds"] = numbers.prompt_seconds;
+  json["reply_seconds"] = numbers.reply_seconds;
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace
+
+Result<Question> question_of(FileSystem& files, const RunCommand& command, std::istream& in) {
+  const int given =
+      int{command.prompt.has_value()} + int{!command.file.empty()} + int{!command.messages.empty()};
+  if (given > 1)
+    return Error{ErrorCode::invalid_argument, "-p, -f and --messages each say what to ask; give one of them"};
+  if (command.raw && (!command.messages.empty() || !command.system.empty()))
+    return Error{ErrorCode::invalid_argument,
+                 "--raw goes on with a text: --messages and -sys have no place in it"};
+  Question question;
+  if (!command.messages.empty()) {
+    if (!command.system.empty())
+      return Error{ErrorCode::invalid_argument,
+                   "-sys and --messages exclude each other: put it into the messages"};
+    const bool is_input = command.messages == "-";
+    MF_TRY(const std::string text, is_input ? read_all(in, kMaxPromptBytes, "standard input")
+                                            : files.read_text(command.messages, kMaxPromptBytes));
+    MF_TRY(const Conversation conversation,
+           Conversation::parse(text, is_input ? "standard input" : command.messages));
+    question.messages = conversation.messages();
+    return question;
+  }
+  MF_TRY(question.text, read_prompt(files, command, in));
+  if (question.text.empty())
+    return Error{ErrorCode::invalid_argument,
+                 "there is nothing to ask: give -p TEXT, -f FILE or a text on standard input"};
+  if (command.raw) return question;
+  Conversation conversation;
+  conversation.set_system(command.system);
+  conversation.say(question.text);
+  question.messages = conversation.messages();
+  return question;
+}
+
+Status run_run(FileSystem& files, const RunCommand& command, const Places& places, std::istream& in,
+               FunctionRef<Status(std::string_view)> out, LogSink& log, const std::atomic<bool>* cancel) {
+  MF_TRY(const Question question, question_of(files, command, in));
+  MF_TRY(Talk talk, Talk::open(files, command.talk, places, log));
+  if (!command.quiet) log.write(LogLevel::info, "memory: " + talk.engine().memory_plan().describe());
+
+  const bool is_parsed = command.json || command.hide_reasoning;
+  ReplyWriter writer(out);
+  AnswerCollector collector;
+  GenerationListener& listener = command.json ? static_cast<GenerationListener&>(collector) : writer;
+  Result<GenerationResult> result = command.raw ? talk.go_on(question.text, listener, cancel)
+                                    : is_parsed ? talk.answer(question.messages, listener, cancel)
+                                                : talk.answer_raw(question.messages, listener, cancel);
+  MF_TRY_STATUS(writer.status());
+  if (!result) {
+    if (!command.json) MF_TRY_STATUS(out("\n"));
+    return std::move(result).error();
+  }
+  MF_TRY_STATUS(out(command.json ? json_of(*result, collector) : "\n"));
+  if (!command.quiet) log.write(LogLevel::info, statistics_line(*result));
+  if (result->reason == FinishReason::cancelled) return Error{ErrorCode::cancelled, "stopped"};
+  return {};
+}
+
+}  // namespace moeflux::cli

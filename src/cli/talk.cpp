@@ -1,0 +1,114 @@
+#include "cli/talk.h"
+
+#include <fmt/format.h>
+
+#include <ctime>
+
+#include "base/printable.h"
+#include "base/sizes.h"
+#include "model/packed_model.h"
+#include "text/messages.h"
+
+namespace moeflux::cli {
+namespace {
+
+constexpr std::uint64_t kMaxFileBytes = 16 * kMiB;
+
+Result<Json> read_kwargs(const TalkFlags& flags) {
+  Json kwargs = Json::object();
+  if (!flags.template_kwargs.empty()) {
+    MF_TRY(kwargs, parse_json(flags.template_kwargs, "--chat-template-kwargs"));
+    if (!kwargs.is_object())
+      return Error{ErrorCode::invalid_argument,
+                   fmt::format("--chat-template-kwargs takes a JSON object, found '{}'",
+                               printable(flags.template_kwargs))};
+  }
+  if (flags.reasoning == "on" || flags.reasoning == "off")
+    kwargs["enable_thinking"] = flags.reasoning == "on";
+  else if (!flags.reasoning.empty() && flags.reasoning != "auto")
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("--reasoning must be on, off or auto, found '{}'", printable(flags.reasoning))};
+  return kwargs;
+}
+
+}  // namespace
+
+std::tm local_time() {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  ::localtime_r(&now, &local);
+  return local;
+}
+
+Result<Talk> Talk::open(FileSystem& files, const TalkFlags& flags, const Places& places, LogSink& log) {
+  MF_TRY(const EngineOptions engine_options, engine_options_of(flags.engine));
+  MF_TRY(Json kwargs, read_kwargs(flags));
+  Json tools;
+  ToolSchemas schemas;
+  if (!flags.tools.empty()) {
+    MF_TRY(const std::string text, files.read_text(flags.tools, kMaxFileBytes));
+    MF_TRY(tools, parse_tools(text, flags.tools));
+    MF_TRY(schemas, ToolSchemas::read(tools, flags.tools));
+  }
+  MF_TRY(ChosenModel model, choose_model(files, flags.model, places, log));
+  MF_TRY(ModelText model_text, ModelText::open(files, model.packed));
+  auto text = std::make_unique<ModelText>(std::move(model_text));
+  if (!flags.chat_template.empty()) {
+    MF_TRY(const std::string source, files.read_text(flags.chat_template, kMaxFileBytes));
+    MF_TRY_STATUS(text->use_template(source, flags.chat_template));
+  }
+  MF_TRY(GenerationOptions options, generation_options_of(flags.sampling, flags.reply, text->defaults()));
+  MF_TRY(const PackedModel packed, PackedModel::open(files, model.packed));
+  MF_TRY_STATUS(check(options.sampling, packed.config().vocabulary));
+  if (!options.stop.empty()) MF_TRY_STATUS(StopStrings::check(options.stop));
+
+  MF_TRY(std::shared_ptr<Engine> engine, Engine::open(files, model.packed, engine_options));
+  warn_of_top_experts(flags.engine, engine->config(), log);
+  MF_TRY(Session session, engine->new_session());
+  Talk talk(std::move(model), std::move(text), std::move(engine), std::move(session));
+  talk.options_ = std::move(options);
+  talk.tools_ = std::move(tools);
+  talk.schemas_ = std::move(schemas);
+  talk.kwargs_ = std::move(kwargs);
+  return talk;
+}
+
+Result<Prompt> Talk::prompt_of(const Json& messages) const {
+  ChatInput input;
+  input.messages = messages;
+  input.tools = tools_;
+  input.kwargs = kwargs_;
+  input.now = local_time();
+  return chat_prompt(*text_, input);
+}
+
+Result<GenerationResult> Talk::run(Prompt prompt, GenerationListener& listener,
+                                   const std::atomic<bool>* cancel) {
+  GenerationRequest request;
+  request.prompt = std::move(prompt);
+  request.options = options_;
+  request.tools = schemas_;
+  request.cancel = cancel;
+  return generate(session_, *text_, request, listener);
+}
+
+Result<GenerationResult> Talk::answer(const Json& messages, GenerationListener& listener,
+                                      const std::atomic<bool>* cancel) {
+  MF_TRY(Prompt prompt, prompt_of(messages));
+  return run(std::move(prompt), listener, cancel);
+}
+
+Result<GenerationResult> Talk::answer_raw(const Json& messages, GenerationListener& listener,
+                                          const std::atomic<bool>* cancel) {
+  MF_TRY(Prompt prompt, prompt_of(messages));
+  prompt.reply = {};
+  return run(std::move(prompt), listener, cancel);
+}
+
+Result<GenerationResult> Talk::go_on(std::string_view words, GenerationListener& listener,
+                                     const std::atomic<bool>* cancel) {
+  MF_TRY(Prompt prompt, text_prompt(*text_, words, true));
+  return run(std::move(prompt), listener, cancel);
+}
+
+}  // namespace moeflux::cli

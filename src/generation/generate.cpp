@@ -1,0 +1,159 @@
+#include "generation/generate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace moeflux {
+namespace {
+
+class Stopwatch {
+ public:
+  double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+double per_second(double tokens, double seconds) { return tokens > 0 && seconds > 0 ? tokens / seconds : 0; }
+
+std::vector<TokenId> end_tokens_of(const Engine& engine, const ModelText& text) {
+  std::vector<TokenId> tokens(text.end_tokens().begin(), text.end_tokens().end());
+  const std::vector<TokenId>& others = engine.config().end_tokens;
+  tokens.insert(tokens.end(), others.begin(), others.end());
+  std::ranges::sort(tokens);
+  tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
+  return tokens;
+}
+
+// Takes a session to the end of a prompt, by way of what it has seen already.
+class PromptReader {
+ public:
+  PromptReader(Session& session, const Prompt& prompt, const StepOptions& step, GenerationListener& listener)
+      : session_(session), prompt_(prompt), step_(step), listener_(listener) {}
+
+  // `logits`: those after the last token.
+  Status read(std::span<float> logits, GenerationStatistics& statistics) {
+    const std::span<const TokenId> tokens = prompt_.tokens;
+    statistics.prompt_tokens = static_cast<std::uint32_t>(tokens.size());
+    MF_TRY(const std::uint32_t kept, go_back(statistics));
+    const std::uint32_t stable = prompt_.stable_tokens;
+    if (kept < stable && stable < tokens.size()) {
+      MF_TRY_STATUS(extend_to(stable, {}, statistics));
+      MF_TRY_STATUS(session_.checkpoint());
+    }
+    return extend_to(static_cast<std::uint32_t>(tokens.size()), logits, statistics);
+  }
+
+ private:
+  // To the last place that the session and the prompt share. The last token is run in any case: its logits are wanted.
+  Result<std::uint32_t> go_back(GenerationStatistics& statistics) {
+    const std::span<const TokenId> tokens = prompt_.tokens;
+    const bool knows_all = session_.tokens_begin() == 0;
+    const std::uint32_t common = knows_all ? common_prefix(session_.tokens(), tokens) : 0;
+    const auto kept = std::min(common, static_cast<std::uint32_t>(tokens.size()) - 1);
+    std::uint64_t run_again = 0;
+    if (kept == 0) {
+      session_.clear();
+    } else if (kept < session_.position()) {
+      MF_TRY(const StepStatistics again, session_.rewind(kept, step_));
+      statistics.steps += again;
+      run_again = again.rows;
+    }
+    statistics.reused_tokens = kept - static_cast<std::uint32_t>(run_again);
+    listener_.read_prompt(kept, static_cast<std::uint32_t>(tokens.size()));
+    return kept;
+  }
+
+  Status extend_to(std::uint32_t end, std::span<float> logits, GenerationStatistics& statistics) {
+    const std::span<const TokenId> tokens = prompt_.tokens;
+    while (session_.position() < end) {
+      const std::uint32_t at = session_.position();
+      const std::uint32_t rows = std::min(end - at, session_.engine().options().step_rows);
+      const bool is_last = at + rows == tokens.size();
+      MF_TRY(const StepStatistics step,
+             session_.extend(tokens.subspan(at, rows), is_last ? logits : std::span<float>(), step_));
+      statistics.steps += step;
+      listener_.read_prompt(at + rows, static_cast<std::uint32_t>(tokens.size()));
+    }
+    return {};
+  }
+
+  Session& session_;
+  const Prompt& prompt_;
+  const StepOptions& step_;
+  GenerationListener& listener_;
+};
+
+// Tokens until the generation is finished. `logits` are those of the prompt.
+Status write_reply(Session& session, Generation& generation, std::span<float> logits, const StepOptions& step,
+                   GenerationListener& listener, StepStatistics& steps) {
+  while (true) {
+    MF_TRY(const std::optional<TokenId> token, generation.next(logits, listener));
+    if (!token) return {};
+    if (session.position() == session.context()) {
+      generation.stop(FinishReason::context_full, listener);
+      return {};
+    }
+    Result<StepStatistics> run = session.extend({&*token, 1}, logits, step);
+    if (!run) return std::move(run).error();
+    steps += *run;
+  }
+}
+
+Status check_room(const Session& session, const Prompt& prompt) {
+  if (prompt.tokens.empty()) return Error(ErrorCode::invalid_argument, "a prompt has at least one token");
+  if (prompt.tokens.size() > session.context())
+    return Error(ErrorCode::context_full,
+                 fmt::format("a prompt of {} tokens does not fit into a context of {}", prompt.tokens.size(),
+                             session.context()));
+  return {};
+}
+
+}  // namespace
+
+double GenerationStatistics::prompt_tokens_per_second() const {
+  return per_second(prompt_tokens - reused_tokens, prompt_seconds);
+}
+double GenerationStatistics::reply_tokens_per_second() const {
+  return per_second(reply_tokens, reply_seconds);
+}
+
+Result<GenerationResult> generate(Session& session, const ModelText& text, const GenerationRequest& request,
+                                  GenerationListener& listener) {
+  MF_TRY_STATUS(check_room(session, request.prompt));
+  const std::size_t vocabulary = session.engine().config().vocabulary;
+  SamplingWorkspace workspace(vocabulary);
+  const std::vector<TokenId> end_tokens = end_tokens_of(session.engine(), text);
+  MF_TRY(Generation generation,
+         Generation::begin({text, end_tokens, request.tools}, request.options, request.prompt, workspace));
+  const StepOptions step{nullptr, request.cancel};
+  std::vector<float> logits(vocabulary);
+  GenerationResult result;
+
+  const Stopwatch reading;
+  Status run = PromptReader(session, request.prompt, step, listener).read(logits, result.statistics);
+  result.statistics.prompt_seconds = reading.seconds();
+  const Stopwatch writing;
+  if (run) run = write_reply(session, generation, logits, step, listener, result.statistics.steps);
+  result.statistics.reply_seconds = writing.seconds();
+  if (!run && run.error().code() != ErrorCode::cancelled) {
+    generation.stop(FinishReason::cancelled, listener);  // what was held back is said before the error is
+    return std::move(run).error();
+  }
+  if (!run) generation.stop(FinishReason::cancelled, listener);
+
+  result.reason = generation.reason();
+  result.stop_string = generation.stop_string();
+  result.tokens.assign(generation.tokens().begin(), generation.tokens().end());
+  result.reply = generation.reply_end();
+  result.seed = generation.seed();
+  result.statistics.reply_tokens = static_cast<std::uint32_t>(result.tokens.size());
+  return result;
+}
+
+}  // namespace moeflux
