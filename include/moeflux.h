@@ -1,5 +1,5 @@
 #pragma once
-/* moeflux in C: loaded models, timelines of tokens over them, logits. C11 and C++.
+/* moeflux in C: loaded models, timelines of tokens over them, logits, text. C11 and C++.
  *
  * Two interfaces stand on the same engine.
  *
@@ -15,8 +15,8 @@
  * given back by its own _close or _free, in any order: a session keeps what it needs of its engine.
  * Failures: nothing is thrown, printed or read from the environment. A call that fails has changed nothing,
  * unless it says otherwise.
- * Logits: [vocabulary] floats, not normalised; choosing a token is the caller's business. The same tokens
- * give the same bits, however they are cut into calls, and whatever else runs.
+ * Logits: [vocabulary] floats, not normalised; choosing a token is the caller's business, or mf_generate's.
+ * The same tokens give the same bits, however they are cut into calls, and whatever else runs.
  */
 
 #include <stddef.h>
@@ -237,6 +237,107 @@ MF_API mf_status mf_session_save(const mf_session* session, void* buffer, size_t
 MF_API mf_status mf_session_load(mf_session* session, const void* bytes, size_t size, mf_message* why);
 MF_API mf_status mf_session_save_file(const mf_session* session, const char* path, mf_message* why);
 MF_API mf_status mf_session_load_file(mf_session* session, const char* path, mf_message* why);
+
+/* ---- Text ---------------------------------------------------------------------------------------------- */
+
+/* A model's tokenizer, its chat template and how it wishes to be sampled. Immutable: any thread. */
+typedef struct mf_text mf_text;
+
+/* Of a folder with a tokenizer.json: a packed model's, or a checkpoint's. *text is set on success and NULL
+ * otherwise. */
+MF_API mf_status mf_text_open(const char* directory, mf_text** text, mf_message* why);
+MF_API void mf_text_close(mf_text* text); /* NULL is allowed; when no generation uses it any more */
+
+/* The tokens of `bytes` bytes. `with_special`: nonzero lets special tokens in the text become their ids. *count
+ * is how many there are, also when `room` is too small for them: MF_BUFFER_TOO_SMALL, and nothing is written. */
+MF_API mf_status mf_text_tokenize(const mf_text* text, const char* words, size_t bytes, int with_special,
+                                  uint32_t* tokens, size_t room, size_t* count, mf_message* why);
+/* The text of tokens, as UTF-8 without a NUL at its end; *bytes and `room` likewise. */
+MF_API mf_status mf_text_detokenize(const mf_text* text, const uint32_t* tokens, size_t count,
+                                    int skip_special, char* words, size_t room, size_t* bytes,
+                                    mf_message* why);
+
+/* What happens in a generation, in order. */
+typedef enum mf_event_kind {
+  MF_EVENT_PROMPT = 0,    /* done of total tokens of the prompt have been read */
+  MF_EVENT_TOKEN = 1,     /* a token was chosen: token, logprob, and in text the bytes that it stands for */
+  MF_EVENT_TEXT = 2,      /* text of the reply: whole characters */
+  MF_EVENT_REASONING = 3, /* text of the reasoning before it */
+  MF_EVENT_TOOL_CALL = 4  /* a whole call of a tool: its name, and its arguments as JSON in text */
+} mf_event_kind;
+
+/* Valid for the length of the call; what does not belong to the kind is 0. */
+typedef struct mf_event {
+  uint32_t struct_size;
+  mf_event_kind kind;
+  const char* text; /* not ended by a NUL */
+  size_t text_bytes;
+  const char* name; /* ended by a NUL */
+  uint32_t token;
+  float logprob; /* of the model's own distribution */
+  uint32_t done, total;
+} mf_event;
+
+/* Called on the thread of mf_generate. Nonzero stops the generation. It must not throw, and not call into the
+ * session or its engine. */
+typedef int (*mf_event_callback)(void* user, const mf_event* event);
+
+typedef struct mf_generate_options {
+  uint32_t struct_size;
+  uint32_t max_tokens; /* of the reply; 0: what the context has room for */
+
+  /* What to answer; one of these. */
+  const char* messages;   /* a JSON array of messages, through the model's chat template */
+  const char* prompt;     /* a text to go on with, as it is; special tokens in it are special */
+  const uint32_t* tokens; /* tokens to go on with */
+  size_t token_count;
+
+  const char* tools;           /* with messages: a JSON array of tools in OpenAI's form; NULL: none */
+  const char* template_kwargs; /* with messages: a JSON object of variables for the template; NULL: none */
+
+  /* How tokens are chosen. 0 is what the model's generation_config.json says, here and below. */
+  uint32_t greedy; /* nonzero: always the best token, the lowest id of equals */
+  uint32_t top_k;  /* all of them: the size of the vocabulary */
+  double temperature, top_p, min_p;
+  double repetition_penalty;
+  double presence_penalty, frequency_penalty; /* 0: none */
+  uint64_t seed;                              /* 0: another one each time; mf_generate_result has it */
+
+  const char* const* stop; /* the reply ends before the first of these */
+  size_t stop_count;
+  uint32_t json_object;    /* nonzero: the reply is exactly one JSON object */
+  uint32_t ignore_end;     /* nonzero: end tokens are tokens like others */
+  uint32_t raw_reply;      /* nonzero: reasoning and tool calls are not looked for, all of it is text */
+  uint32_t reserved;       /* 0 */
+  const mf_cancel* cancel; /* NULL: never */
+} mf_generate_options;
+
+typedef enum mf_finish {
+  MF_FINISH_END = 0,          /* the model ended its reply */
+  MF_FINISH_TOOL_CALLS = 1,   /* the same, and it has called tools */
+  MF_FINISH_STOP = 2,         /* one of the stop strings */
+  MF_FINISH_LENGTH = 3,       /* max_tokens */
+  MF_FINISH_CONTEXT_FULL = 4, /* the session has no room for another token */
+  MF_FINISH_CANCELLED = 5     /* by mf_cancel, or by the callback */
+} mf_finish;
+
+typedef struct mf_generate_result {
+  uint32_t struct_size; /* set by the caller; no more than this is written */
+  mf_finish finish;
+  uint32_t prompt_tokens;
+  uint32_t reused_tokens; /* of these, not run again: the session knew them */
+  uint32_t reply_tokens;  /* without an end token */
+  int32_t stop;           /* which of the stop strings, or -1 */
+  uint64_t seed;
+  double prompt_seconds, reply_seconds;
+} mf_generate_result;
+
+/* Generates a reply. What the session has in common with the prompt is not run again; afterwards it has seen the
+ * prompt and the reply but its last token. Being cancelled is not a failure. `callback`, `result` and `why` may
+ * be NULL. */
+MF_API mf_status mf_generate(mf_session* session, const mf_text* text, const mf_generate_options* options,
+                             mf_event_callback callback, void* user, mf_generate_result* result,
+                             mf_message* why);
 
 /* ---- The original's functions -------------------------------------------------------------------------- */
 

@@ -14,6 +14,7 @@
 
 #include "base/result.h"
 #include "engine/engine.h"
+#include "generation/model_text.h"
 #include "layers/step_observer.h"
 
 struct mf_engine {
@@ -23,6 +24,11 @@ struct mf_engine {
 struct mf_session {
   explicit mf_session(moeflux::Session started) : session(std::move(started)) {}
   moeflux::Session session;
+};
+
+struct mf_text {
+  explicit mf_text(moeflux::ModelText opened) : text(std::move(opened)) {}
+  moeflux::ModelText text;
 };
 
 struct mf_cancel {

@@ -72,6 +72,7 @@ class AnswerScreen final : public AnswerCollector {
     set_dim(false);
     if (!at_line_start_) write("\n");
   }
+  bool wants_more() const override { return status_.has_value(); }
   Status status() const { return status_; }
 
  private:

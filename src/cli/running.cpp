@@ -23,6 +23,7 @@ class ReplyWriter final : public GenerationListener {
     if (const auto* text = std::get_if<ReplyText>(&event); text != nullptr && status_)
       status_ = out_(text->text);
   }
+  bool wants_more() const override { return status_.has_value(); }
   Status status() const { return status_; }
 
  private:

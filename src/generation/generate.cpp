@@ -79,6 +79,7 @@ class PromptReader {
              session_.extend(tokens.subspan(at, rows), is_last ? logits : std::span<float>(), step_));
       statistics.steps += step;
       listener_.read_prompt(at + rows, static_cast<std::uint32_t>(tokens.size()));
+      if (!listener_.wants_more()) return Error(ErrorCode::cancelled, "the listener has heard enough");
     }
     return {};
   }
@@ -95,6 +96,7 @@ Status write_reply(Session& session, Generation& generation, std::span<float> lo
   while (true) {
     MF_TRY(const std::optional<TokenId> token, generation.next(logits, listener));
     if (!token) return {};
+    if (!listener.wants_more()) return Error(ErrorCode::cancelled, "the listener has heard enough");
     if (session.position() == session.context()) {
       generation.stop(FinishReason::context_full, listener);
       return {};

@@ -72,6 +72,8 @@ class GenerationListener {
   virtual void read_prompt(std::uint32_t /*done*/, std::uint32_t /*total*/) {}
   virtual void chose(const ChosenToken& /*token*/) {}
   virtual void said(const ReplyEvent& event) = 0;
+  // Asked after each token and each step of the prompt; false ends the generation as if it were cancelled.
+  virtual bool wants_more() const { return true; }
 
  protected:
   GenerationListener() = default;

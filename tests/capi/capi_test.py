@@ -3,8 +3,10 @@
 
   capi_test.py use FOLDER MOEFLUX PROGRAM
       PROGRAM calls every function, on models that MOEFLUX packs into FOLDER
-  capi_test.py header HEADER PROGRAM_C
-      PROGRAM_C calls every function of HEADER
+  capi_test.py text MOEFLUX PROGRAM
+      PROGRAM gives the reference's replies to all of Tern's conversations, and uses the rest of the text half
+  capi_test.py header HEADER PROGRAM_C...
+      the programs together call every function of HEADER
   capi_test.py exports HEADER LIBRARY
       LIBRARY exports the functions of HEADER, and nothing else
   capi_test.py example DOCUMENT MOEFLUX LIBRARY
@@ -59,10 +61,26 @@ def use(folder_name: str, moeflux: str, program: str) -> None:
     shutil.rmtree(folder)
 
 
-def header_is_used(header: str, program: str) -> None:
-    text = pathlib.Path(program).read_text(encoding="utf-8")
+def use_text(moeflux: str, program: str) -> None:
+    cases = json.loads((ROOT / "tests" / "goldens" / "tern" / "golden_chat.json").read_text(encoding="utf-8"))
+    assert len(cases) == 8
+    with tempfile.TemporaryDirectory(prefix="capi-test-") as name:
+        folder = pathlib.Path(name)
+        run(moeflux, "pack", ROOT / "models" / "tern", folder / "tern")
+        for case in cases:
+            texts = {"messages": json.dumps(case["messages"]),
+                     "tools": json.dumps(case["tools"]) if case["tools"] else "",
+                     "ids": "\n".join(map(str, case["greedy_ids"])),
+                     "reply": case["reply"]}
+            for key, text in texts.items():
+                (folder / key).write_text(text, encoding="utf-8")
+            print(case["name"], run(program, folder / "tern", *(folder / key for key in texts)), end="")
+
+
+def header_is_used(header: str, *programs: str) -> None:
+    text = "".join(pathlib.Path(program).read_text(encoding="utf-8") for program in programs)
     unused = sorted(name for name in functions_of(header) if not re.search(rf"\b{name}\(", text))
-    assert not unused, f"{program} does not call {', '.join(unused)}"
+    assert not unused, f"{', '.join(programs)} do not call {', '.join(unused)}"
 
 
 def exports(header: str, library: str) -> None:
@@ -99,7 +117,7 @@ def example(document: str, moeflux: str, library: str) -> None:
 
 
 if __name__ == "__main__":
-    what = {"use": use, "header": header_is_used, "exports": exports, "example": example}
+    what = {"use": use, "text": use_text, "header": header_is_used, "exports": exports, "example": example}
     if len(sys.argv) < 3 or sys.argv[1] not in what:
         sys.exit(__doc__)
     what[sys.argv[1]](*sys.argv[2:])
