@@ -40,7 +40,8 @@ struct SamplingOptions {
 
   std::vector<LogitBias> logit_bias;  // added; several for one token add up
   std::optional<std::uint64_t> seed;  // absent: one of the operating system's, see Sampler::seed()
-  std::uint32_t top_logprobs = 0;     // how many alternatives to report, at most kMaxTopLogprobs
+  bool logprobs = false;              // report that of the chosen token: a pass over all logits
+  std::uint32_t top_logprobs = 0;     // how many alternatives to report with it, at most kMaxTopLogprobs
 };
 
 // What is wrong with the options, by name, range and value: "top_p must be from 0 to 1, found 1.5".

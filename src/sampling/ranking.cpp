@@ -16,22 +16,30 @@ Ranking::Ranking(std::size_t vocabulary_size)
 }
 
 // Monotone, so tokens of a lower bucket precede those of a higher one.
-std::uint16_t Ranking::bucket_of(double exponent) {
+std::int32_t Ranking::bucket_of(double exponent) {
   constexpr double kLast = kNoBucket - 1;
   const double position = exponent * -kBucketsPerUnit;
-  return static_cast<std::uint16_t>(static_cast<std::int32_t>(position < kLast ? position : kLast));
+  return static_cast<std::int32_t>(position < kLast ? position : kLast);
 }
 
-void Ranking::build(std::span<const float> logits, float highest, double inverse_temperature) {
+void Ranking::build(std::span<const float> logits, std::span<const float> highest_of_block,
+                    double inverse_temperature, float needed) {
   MF_REQUIRE(logits.size() == bucket_of_token_.size(), "there is a logit for each token");
+  MF_REQUIRE(highest_of_block.size() == blocks(), "there is a highest logit for each block");
   logits_ = logits;
-  highest_ = highest;
+  highest_ = *std::max_element(highest_of_block.begin(), highest_of_block.end());
   inverse_temperature_ = inverse_temperature;
   gathered_bucket_ = kBuckets;
   buckets_.fill({});
-  for (std::size_t begin = 0; begin < logits.size(); begin += kBlockTokens)
-    add_block(begin, std::min(begin + kBlockTokens, logits.size()));
-  work.logits_read += logits.size();
+  for (std::size_t block = 0; block < blocks(); ++block) {
+    const std::size_t begin = block * kBlockTokens, end = std::min(begin + kBlockTokens, logits.size());
+    if (highest_of_block[block] < needed) {
+      lowest_bucket_of_block_[block] = kBuckets;
+      continue;
+    }
+    add_block(begin, end);
+    work.logits_read += end - begin;
+  }
   all_ = {};
   for (std::size_t bucket = 0; bucket < kNoBucket; ++bucket) {
     all_.tokens += buckets_[bucket].tokens;
@@ -42,16 +50,19 @@ void Ranking::build(std::span<const float> logits, float highest, double inverse
 // In two loops: the first becomes vectors, the second cannot.
 void Ranking::add_block(std::size_t begin, std::size_t end) {
   std::array<std::uint64_t, kBlockTokens> weights;
-  std::array<std::uint16_t, kBlockTokens> buckets;
+  std::array<std::int32_t, kBlockTokens> buckets;
   const std::size_t size = end - begin;
+  const float* const logits = logits_.data() + begin;
+  const float highest = highest_;
+  const double inverse_temperature = inverse_temperature_;
   for (std::size_t i = 0; i < size; ++i) {
-    const double exponent = exponent_of(logits_[begin + i], highest_, inverse_temperature_);
+    const double exponent = exponent_of(logits[i], highest, inverse_temperature);
     weights[i] = weight_of(exponent);
     buckets[i] = bucket_of(exponent);
   }
   std::uint16_t lowest = kNoBucket;
   for (std::size_t i = 0; i < size; ++i) {
-    const std::uint16_t bucket = weights[i] == 0 ? kNoBucket : buckets[i];
+    const std::uint16_t bucket = weights[i] == 0 ? kNoBucket : static_cast<std::uint16_t>(buckets[i]);
     bucket_of_token_[begin + i] = bucket;
     lowest = std::min(lowest, bucket);
     ++buckets_[bucket].tokens;
@@ -137,7 +148,7 @@ Ranking::Beginning Ranking::within(double limit) {
 }
 
 Ranking::Beginning Ranking::at_least(double lowest) {
-  const std::size_t last = bucket_of(lowest);
+  const auto last = static_cast<std::size_t>(bucket_of(lowest));
   Beginning result;
   for (std::size_t bucket = 0; bucket < last; ++bucket) {
     result.tokens += buckets_[bucket].tokens;

@@ -34,8 +34,13 @@ class Ranking {
  public:
   explicit Ranking(std::size_t vocabulary_size);
 
-  // `highest` is the largest of `logits`, finite; none of them is NaN. `inverse_temperature` is positive.
-  void build(std::span<const float> logits, float highest, double inverse_temperature);
+  static constexpr std::size_t kBlockTokens = 128;
+  std::size_t blocks() const { return lowest_bucket_of_block_.size(); }
+
+  // `highest_of_block` has the largest logit of every kBlockTokens tokens. The largest of all is finite, none of them is
+  // NaN, and `inverse_temperature` is positive. Tokens of blocks that do not reach `needed` are left out of the order.
+  void build(std::span<const float> logits, std::span<const float> highest_of_block,
+             double inverse_temperature, float needed);
 
   // The first tokens of the order.
   struct Beginning {
@@ -61,7 +66,6 @@ class Ranking {
   SamplingWork work;
 
  private:
-  static constexpr std::size_t kBlockTokens = 128;
   static constexpr std::size_t kBuckets = 2048;  // 64 for each factor of e; the last: those of weight 0
   static constexpr std::uint16_t kNoBucket = kBuckets - 1;
   static constexpr double kBucketsPerUnit = 64;
@@ -82,7 +86,7 @@ class Ranking {
   static bool precedes(const Token& a, const Token& b) {
     return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
   }
-  static std::uint16_t bucket_of(double exponent);
+  static std::int32_t bucket_of(double exponent);
 
   void add_block(std::size_t begin, std::size_t end);
   std::span<Token> gather(std::size_t bucket);

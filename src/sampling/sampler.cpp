@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <limits>
 #include <random>
 #include <utility>
@@ -17,14 +18,9 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-struct Extremes {
-  float highest;
-  bool has_nan;
-};
-
-// In lanes, so that compilers make vectors of it; a maximum does not depend on the order. Of NaN the
-// comparison is false, so `highest` never becomes one.
-Extremes extremes_of(std::span<const float> logits) {
+// In lanes, so that compilers make vectors of it; a maximum does not depend on the order. Of NaN the comparison is
+// false, so the result never is one.
+float highest_of(std::span<const float> logits, bool& has_nan) {
   constexpr std::size_t kLanes = 16;
   std::array<float, kLanes> highest;
   std::array<std::uint32_t, kLanes> unequal{};
@@ -37,8 +33,8 @@ Extremes extremes_of(std::span<const float> logits) {
   for (std::size_t i = 0; i < whole; i += kLanes)
     for (std::size_t lane = 0; lane < kLanes; ++lane) add(logits[i + lane], lane);
   for (std::size_t i = whole; i < logits.size(); ++i) add(logits[i], i - whole);
-  return {*std::max_element(highest.begin(), highest.end()),
-          std::any_of(unequal.begin(), unequal.end(), [](std::uint32_t lane) { return lane != 0; })};
+  for (const std::uint32_t lane : unequal) has_nan = has_nan || lane != 0;
+  return *std::max_element(highest.begin(), highest.end());
 }
 
 Error not_finite(std::span<const float> logits) {
@@ -55,17 +51,14 @@ Error nothing_left(bool constrained) {
                       constrained ? " or forbidden by the constraint" : "")};
 }
 
-// ln(sum of e^(logit - highest)): at least 0. The sum is that of the weights, at least kFullWeight.
-double log_of_sum(std::span<const float> logits, float highest) {
-  std::uint64_t sum = 0;
-  for (const float logit : logits) sum += weight_of(exponent_of(logit, highest, 1.0));
-  return natural_log(static_cast<double>(sum) / kFullWeight);
-}
-
 }  // namespace
 
 SamplingWorkspace::SamplingWorkspace(std::size_t vocabulary_size)
-    : ranking_(vocabulary_size), logits_(vocabulary_size), mask_((vocabulary_size + 63) / 64) {
+    : ranking_(vocabulary_size),
+      logits_(vocabulary_size),
+      mask_((vocabulary_size + 63) / 64),
+      highest_of_block_(ranking_.blocks()),
+      blocks_in_order_(ranking_.blocks()) {
   MF_REQUIRE(vocabulary_size > 0, "a vocabulary has a token");
 }
 
@@ -96,6 +89,20 @@ void Sampler::accept(TokenId token) {
   ++generated_;
 }
 
+// Also of each block, in the workspace.
+Sampler::Extremes Sampler::extremes_of(std::span<const float> logits) {
+  Extremes extremes{-kInfinity, false};
+  workspace_->ranking_.work.logits_read += logits.size();
+  for (std::size_t block = 0; block < workspace_->highest_of_block_.size(); ++block) {
+    const std::size_t begin = block * Ranking::kBlockTokens;
+    const std::size_t size = std::min(Ranking::kBlockTokens, logits.size() - begin);
+    const float highest = highest_of(logits.subspan(begin, size), extremes.has_nan);
+    workspace_->highest_of_block_[block] = highest;
+    extremes.highest = std::max(extremes.highest, highest);
+  }
+  return extremes;
+}
+
 void Sampler::adjust() {
   const std::span<float> logits = workspace_->logits_;
   history_.penalize(logits);
@@ -118,26 +125,18 @@ void Sampler::mask(Constraint& constraint) {
 }
 
 // The best token is usually allowed already, and asking for one is cheaper than a mask of all.
-Result<Sampler::Drawn> Sampler::best(std::span<const float> logits, float highest_before,
-                                     Constraint* constraint) {
-  SamplingWork& work = workspace_->ranking_.work;
-  const auto highest_of = [&](std::span<const float> all) {
-    work.logits_read += all.size();
-    return extremes_of(all).highest;
+Result<Sampler::Drawn> Sampler::best(std::span<const float> logits, float highest, Constraint* constraint) {
+  const auto first = [](std::span<const float> all, float value) {
+    return TokenId{static_cast<std::uint32_t>(std::find(all.begin(), all.end(), value) - all.begin())};
   };
-  const auto first_best = [](std::span<const float> all, float highest) -> std::optional<TokenId> {
-    if (highest == -kInfinity) return std::nullopt;
-    return TokenId{static_cast<std::uint32_t>(std::find(all.begin(), all.end(), highest) - all.begin())};
-  };
-  const bool changed = logits.data() == workspace_->logits_.data();
-  std::optional<TokenId> token = first_best(logits, changed ? highest_of(logits) : highest_before);
-  if (token && constraint != nullptr && !constraint->allows(*token)) {
-    if (!changed) std::copy(logits.begin(), logits.end(), workspace_->logits_.begin());
-    mask(*constraint);
-    token = first_best(workspace_->logits_, highest_of(workspace_->logits_));
-  }
-  if (!token) return nothing_left(constraint != nullptr);
-  return Drawn{*token, 1};
+  const TokenId token = first(logits, highest);
+  if (constraint == nullptr || constraint->allows(token)) return Drawn{token, 1};
+  const std::span<float> masked = workspace_->logits_;
+  if (logits.data() != masked.data()) std::copy(logits.begin(), logits.end(), masked.begin());
+  mask(*constraint);
+  highest = extremes_of(masked).highest;
+  if (highest == -kInfinity) return nothing_left(true);
+  return Drawn{first(masked, highest), 1};
 }
 
 // The smallest of the beginnings that top_k, top_p and min_p leave: top_p is a part of what top_k left, min_p a
@@ -161,11 +160,31 @@ Ranking::Beginning Sampler::kept() {
   return result;
 }
 
-Result<Sampler::Drawn> Sampler::draw(std::span<const float> logits, float highest) {
-  workspace_->ranking_.build(logits, highest, 1.0 / options_.temperature);
+// A logit that the k best reach: k blocks have a token that is as good as the k-th best block. Tokens in blocks below it
+// are never looked at.
+float Sampler::needed_for_top_k() {
+  std::vector<float>& order = workspace_->blocks_in_order_;
+  if (options_.top_k == 0 || options_.top_k > order.size()) return -kInfinity;
+  order = workspace_->highest_of_block_;
+  const auto place = order.begin() + static_cast<std::ptrdiff_t>(options_.top_k - 1);
+  std::nth_element(order.begin(), place, order.end(), std::greater<>());
+  return *place;
+}
+
+Sampler::Drawn Sampler::draw(std::span<const float> logits) {
+  workspace_->ranking_.build(logits, workspace_->highest_of_block_, 1.0 / options_.temperature,
+                             needed_for_top_k());
   const Ranking::Beginning candidates = kept();
   const std::uint64_t place = scaled_to(random_bits(seed_, generated_), candidates.weight);
   return Drawn{workspace_->ranking_.at(place), candidates.tokens};
+}
+
+// ln(sum of e^(logit - highest)): at least 0. The sum is that of the weights, at least kFullWeight.
+double Sampler::log_of_sum(std::span<const float> logits, float highest) {
+  workspace_->ranking_.work.logits_read += logits.size();
+  std::uint64_t sum = 0;
+  for (const float logit : logits) sum += weight_of(exponent_of(logit, highest, 1.0));
+  return natural_log(static_cast<double>(sum) / kFullWeight);
 }
 
 void Sampler::find_top(std::span<const float> logits) {
@@ -186,43 +205,38 @@ void Sampler::find_top(std::span<const float> logits) {
 
 Result<Choice> Sampler::sample(std::span<const float> logits, Constraint* constraint) {
   MF_REQUIRE(logits.size() == workspace_->vocabulary_size(), "there is a logit for each token");
-  SamplingWork& work = workspace_->ranking_.work;
-  work = {};
+  workspace_->ranking_.work = {};
   const Extremes raw = extremes_of(logits);
-  work.logits_read += logits.size();
   if (raw.has_nan || raw.highest == kInfinity) return not_finite(logits);
   if (raw.highest == -kInfinity) return nothing_left(constraint != nullptr);
 
   const bool greedy = options_.temperature < kGreedyBelow;
-  const bool changes = adjusts() || (constraint != nullptr && !greedy);
+  const bool masks = constraint != nullptr && !greedy;
   std::span<const float> adjusted = logits;
   float highest = raw.highest;
-  if (changes) {
+  if (adjusts() || masks) {
     std::copy(logits.begin(), logits.end(), workspace_->logits_.begin());
     adjust();
-    if (constraint != nullptr && !greedy) mask(*constraint);
+    if (masks) mask(*constraint);
     adjusted = workspace_->logits_;
-    if (!greedy) {
-      highest = extremes_of(adjusted).highest;
-      work.logits_read += logits.size();
-      if (highest == -kInfinity) return nothing_left(constraint != nullptr);
-    }
+    highest = extremes_of(adjusted).highest;
+    if (highest == -kInfinity) return nothing_left(constraint != nullptr);
   }
-  MF_TRY(const Drawn drawn, greedy ? best(adjusted, raw.highest, constraint) : draw(adjusted, highest));
+  MF_TRY(const Drawn drawn, greedy ? best(adjusted, highest, constraint) : Result<Drawn>(draw(adjusted)));
 
-  // At temperature 1 the ranking has the sum already.
-  const bool has_sum = !greedy && !changes && options_.temperature == 1.0;
-  if (!has_sum) work.logits_read += logits.size();
-  const double log_sum =
-      has_sum ? natural_log(static_cast<double>(workspace_->ranking_.all().weight) / kFullWeight)
-              : log_of_sum(logits, raw.highest);
+  top_.clear();
+  Choice choice{drawn.token, std::numeric_limits<float>::quiet_NaN(), {}, drawn.candidates};
+  if (!options_.logprobs && options_.top_logprobs == 0) return choice;
+  const double log_sum = log_of_sum(logits, raw.highest);
   const auto logprob = [&](float logit) {
     const double exact = exponent_of(logit, raw.highest, 1.0) - log_sum;
     return exact < -double{std::numeric_limits<float>::max()} ? -kInfinity : static_cast<float>(exact);
   };
   find_top(logits);
   for (TokenLogprob& entry : top_) entry.logprob = logprob(entry.logprob);
-  return Choice{drawn.token, logprob(logits[drawn.token.index()]), top_, drawn.candidates};
+  choice.logprob = logprob(logits[drawn.token.index()]);
+  choice.top = top_;
+  return choice;
 }
 
 }  // namespace moeflux

@@ -157,12 +157,23 @@ TEST(Sampling, ReportsLogprobsOfTheModelItself) {
 
 TEST(Sampling, ReportsTheSameLogprobGreedilyAndNot) {
   const auto logits = normal_logits(1000, 3, 5);
-  Sampling best(greedy(), 1000);
+  SamplingOptions options = greedy();
+  options.logprobs = true;
+  Sampling best(options, 1000);
   const auto choice = best.sampler.sample(logits);
-  SamplingOptions options = seeded(1);
+  EXPECT_LT(choice->logprob, 0);
+  options = seeded(1);
+  options.logprobs = true;
   options.top_k = 1;
   Sampling drawn(options, 1000);
   EXPECT_EQ(drawn.sampler.sample(logits)->logprob, choice->logprob);
+}
+
+TEST(Sampling, ReportsNoLogprobUnasked) {
+  Sampling sampling(seeded(1), 3);
+  const auto choice = sampling.sampler.sample(std::vector<float>{1, 2, 3});
+  EXPECT_TRUE(std::isnan(choice->logprob));
+  EXPECT_TRUE(choice->top.empty());
 }
 
 TEST(Sampling, GivesASmallVocabularyFewerAlternatives) {
@@ -383,22 +394,28 @@ TEST(SamplingWork, IsAFewPassesAndHardlyAnySorting) {
     EXPECT_TRUE(choice);
     return sampler.work();
   };
+  EXPECT_EQ(work(greedy(), flat).logits_read, kTokens);
   SamplingOptions options = seeded(5);
-  EXPECT_EQ(work(greedy(), flat).logits_read, 2 * kTokens);  // the best, and the sum for its logprob
-  EXPECT_EQ(work(options, flat).logits_read, 2 * kTokens);
   options.temperature = 0.7;
-  options.top_k = 20;
   options.top_p = 0.95;
-  EXPECT_EQ(work(options, peaked).logits_read, 3 * kTokens);
-  EXPECT_LT(work(options, peaked).tokens_selected, 100);
-  EXPECT_LT(work(options, peaked).blocks_searched, 200);
-  EXPECT_LT(work(options, flat).tokens_selected, 100);
-  options.top_k = 0;
   for (const auto& logits : {flat, peaked}) {
-    EXPECT_LE(work(options, logits).logits_read, 3 * kTokens);
+    EXPECT_EQ(work(options, logits).logits_read, 2 * kTokens);
     EXPECT_LT(work(options, logits).tokens_selected, 10000);
     EXPECT_LE(work(options, logits).tokens_sorted, 2 * 64);
   }
+  options.logprobs = true;
+  EXPECT_EQ(work(options, flat).logits_read, 3 * kTokens);
+  options.logprobs = false;
+  options.repetition_penalty = 1.1;
+  EXPECT_EQ(work(options, flat).logits_read, 3 * kTokens);
+  options.repetition_penalty = 1;
+  options.top_k = 20;
+  for (const auto& logits : {flat, peaked}) {
+    EXPECT_LE(work(options, logits).logits_read, kTokens + 20 * 128);
+    EXPECT_LE(work(options, logits).blocks_searched, 3 * 20);
+    EXPECT_LT(work(options, logits).tokens_selected, 100);
+  }
+  options.top_k = 0;
   EXPECT_EQ(work(options, equal).tokens_selected, kTokens);
   EXPECT_LE(work(options, equal).tokens_sorted, 2 * 64);
 }
