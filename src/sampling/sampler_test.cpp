@@ -103,7 +103,7 @@ TEST(GreedySampling, AsksForAMaskOnlyWhenTheBestIsForbidden) {
 TEST(Sampling, RefusesLogitsThatAreNoNumbers) {
   for (const SamplingOptions& options : {greedy(), seeded(1)}) {
     Sampling sampling(options, 40);
-    for (const std::size_t at : {0, 16, 33, 39}) {
+    for (const std::size_t at : {0u, 16u, 33u, 39u}) {
       for (const float bad : {std::nanf(""), kInfinity}) {
         std::vector<float> logits(40, 1.0f);
         logits[at] = bad;
