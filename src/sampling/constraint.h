@@ -24,8 +24,8 @@ class Constraint {
   // Whether `token` may come next. False for ids that the constraint's vocabulary does not have.
   virtual bool allows(TokenId token) const = 0;
 
-  // Writes all of `mask`: bit (t mod 64) of word t / 64 is allows(TokenId{t}). Requires room for the vocabulary;
-  // what is beyond it becomes 0.
+  // Writes all of `mask`: bit (t mod 64) of word t / 64 is allows(TokenId{t}). Requires room for the
+  // vocabulary; what is beyond it becomes 0.
   virtual void write_mask(std::span<std::uint64_t> mask) = 0;
 
   // The text goes on with `token`. Requires allows(token).

@@ -1,8 +1,8 @@
 #pragma once
 // A model's own wishes: generation_config.json.
 //
-// Only what concerns sampling is read; keys that are not known are left alone, known ones of a wrong type or range
-// are errors that name them. Null is the same as absent, as transformers writes it. Plain values.
+// Only what concerns sampling is read; keys that are not known are left alone, known ones of a wrong type
+// or range are errors that name them. Null is the same as absent, as transformers writes it. Plain values.
 
 #include <cstdint>
 #include <optional>

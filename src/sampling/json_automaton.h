@@ -2,12 +2,12 @@
 // Accepts, byte by byte, exactly one JSON object.
 //
 // RFC 8259 as strict parsers read it: UTF-8 without overlong forms and surrogates, no control characters in
-// strings, \u escapes of surrogates only in pairs. Whitespace may stand before the object, none after it. Some
-// things are bounded, so that neither a model nor a reader of its text loses itself in them: depth, whitespace in a
-// row, digits of a number (which then also fits a double). Keys may repeat.
+// strings, \u escapes of surrogates only in pairs. Whitespace may stand before the object, none after it.
+// Some things are bounded, so that neither a model nor a reader of its text loses itself in them: depth,
+// whitespace in a row, digits of a number (which then also fits a double). Keys may repeat.
 //
-// A value of 16 bytes; copying it is how one looks ahead. No byte is taken back: one that is refused leaves the
-// automaton as it was. Any thread, one at a time.
+// A value of 16 bytes; copying it is how one looks ahead. No byte is taken back: one that is refused leaves
+// the automaton as it was. Any thread, one at a time.
 
 #include <cstdint>
 #include <string_view>

@@ -104,7 +104,8 @@ TEST(JsonObjectConstraint, NeverAllowsSpecialEmptyOverlongOrUnknownTokens) {
   EXPECT_CONTRACT(constraint.write_mask(small), "the mask has a bit for each token");
 }
 
-// Any walk over allowed tokens is the beginning of an object, and the mask says of each token what allows() does.
+// Any walk over allowed tokens is the beginning of an object, and the mask says of each token what allows()
+// does.
 TEST(JsonObjectConstraint, KeepsRandomWalksInsideOfJson) {
   const Vocabulary vocabulary;
   std::mt19937 random(17);

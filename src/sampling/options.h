@@ -1,10 +1,10 @@
 #pragma once
 // How a token is chosen from logits: what a user may ask for, and what of it makes sense.
 //
-// The order of the chain is that of Hugging Face and vLLM, because models bring a generation_config.json that was
-// tuned for it: penalties, bias, constraint, temperature, top_k, top_p, min_p. (llama.cpp's default applies
-// the temperature last, which keeps other tokens for the same numbers.) docs/sampling.md has the formulas.
-// Plain values.
+// The order of the chain is that of Hugging Face and vLLM, because models bring a generation_config.json
+// that was tuned for it: penalties, bias, constraint, temperature, top_k, top_p, min_p. (llama.cpp's
+// default applies the temperature last, which keeps other tokens for the same numbers.) docs/sampling.md
+// has the formulas. Plain values.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,15 +1,16 @@
 #pragma once
 // The tokens of a vocabulary in order of probability, without sorting them.
 //
-// The order is: higher logit first, of equals the lower id. top_k, top_p and min_p each keep a beginning of this
-// order, and the draw is a place in it; so all that is asked are Beginnings: how many tokens, which weight
-// together. build() distributes the tokens over buckets of like weight and remembers, for each bucket, their
-// number and sum; a question is answered by the buckets but for one, and in that one by selection, which is
-// linear. Sums are of integers (sampling/weight.h), so the answers are those of a full sort, exactly.
+// The order is: higher logit first, of equals the lower id. top_k, top_p and min_p each keep a beginning of
+// this order, and the draw is a place in it; so all that is asked are Beginnings: how many tokens, which
+// weight together. build() distributes the tokens over buckets of like weight and remembers, for each
+// bucket, their number and sum; a question is answered by the buckets but for one, and in that one by
+// selection, which is linear. Sums are of integers (sampling/weight.h), so the answers are those of a full
+// sort, exactly, equal logits included.
 //
 // Tokens of weight 0, less probable than 2^-43 of the best, are not part of the order.
 //
-// Owns 19 bytes a token. build() refers to the logits until the next one. Allocates in the constructor only.
+// Owns 18 bytes a token. build() refers to the logits until the next one. Allocates in the constructor only.
 // One thread at a time.
 
 #include <array>
@@ -37,8 +38,9 @@ class Ranking {
   static constexpr std::size_t kBlockTokens = 128;
   std::size_t blocks() const { return lowest_bucket_of_block_.size(); }
 
-  // `highest_of_block` has the largest logit of every kBlockTokens tokens. The largest of all is finite, none of them is
-  // NaN, and `inverse_temperature` is positive. Tokens of blocks that do not reach `needed` are left out of the order.
+  // `highest_of_block` has the largest logit of every kBlockTokens tokens. The largest of all is finite,
+  // none of them is NaN, and `inverse_temperature` is positive. Tokens of blocks that do not reach `needed`
+  // are left out of the order.
   void build(std::span<const float> logits, std::span<const float> highest_of_block,
              double inverse_temperature, float needed);
 
@@ -59,8 +61,8 @@ class Ranking {
   // Those whose exponent (exponent_of()) is at least `lowest`.
   Beginning at_least(double lowest);
 
-  // The token in which the place `weight` lies, when each has its weight as length. Requires a place before the
-  // end: weight < all().weight.
+  // The token in which the place `weight` lies, when each has its weight as length. Requires a place before
+  // the end: weight < all().weight.
   TokenId at(std::uint64_t weight);
 
   SamplingWork work;
@@ -93,8 +95,8 @@ class Ranking {
   // The first bucket for which passed(what lies before the next one) does not hold.
   template <class Passed>
   Place find_bucket(Passed passed) const;
-  // How many tokens of a bucket begin at weights for which wanted(weight) holds, which it does up to some weight;
-  // they are put first, the last of them last.
+  // How many tokens of a bucket begin at weights for which wanted(weight) holds, which it does up to some
+  // weight; they are put first, the last of them last.
   template <class Wanted>
   Beginning select(std::span<Token> tokens, std::uint64_t weight_before, Wanted wanted);
 

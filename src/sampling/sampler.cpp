@@ -18,8 +18,8 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// In lanes, so that compilers make vectors of it; a maximum does not depend on the order. Of NaN the comparison is
-// false, so the result never is one.
+// In lanes, so that compilers make vectors of it; a maximum does not depend on the order. Of NaN the
+// comparison is false, so the result never is one.
 float highest_of(std::span<const float> logits, bool& has_nan) {
   constexpr std::size_t kLanes = 16;
   std::array<float, kLanes> highest;
@@ -139,8 +139,8 @@ Result<Sampler::Drawn> Sampler::best(std::span<const float> logits, float highes
   return Drawn{first(masked, highest), 1};
 }
 
-// The smallest of the beginnings that top_k, top_p and min_p leave: top_p is a part of what top_k left, min_p a
-// part relative to the best token, which is in all of them.
+// The smallest of the beginnings that top_k, top_p and min_p leave: top_p is a part of what top_k left,
+// min_p a part relative to the best token, which is in all of them.
 Ranking::Beginning Sampler::kept() {
   Ranking& ranking = workspace_->ranking_;
   Ranking::Beginning result = ranking.all();
@@ -160,8 +160,8 @@ Ranking::Beginning Sampler::kept() {
   return result;
 }
 
-// A logit that the k best reach: k blocks have a token that is as good as the k-th best block. Tokens in blocks below it
-// are never looked at.
+// A logit that the k best reach: k blocks have a token that is as good as the k-th best block. Tokens in
+// blocks below it are never looked at.
 float Sampler::needed_for_top_k() {
   std::vector<float>& order = workspace_->blocks_in_order_;
   if (options_.top_k == 0 || options_.top_k > order.size()) return -kInfinity;

@@ -7,9 +7,9 @@
 //   MF_TRY(const Choice choice, sampler.sample(logits, &constraint));
 //   sampler.accept(choice.token);  constraint.accept(choice.token);
 //
-// The same logits, options, seed and history give the same token on every machine, in whatever batch: the draw
-// depends on the seed and on how many tokens were accepted, not on how often or in which order sample() was called.
-// docs/sampling.md is the specification.
+// The same logits, options, seed and history give the same token on every machine, in whatever batch: the
+// draw depends on the seed and on how many tokens were accepted, not on how often or in which order
+// sample() was called. docs/sampling.md is the specification.
 //
 // A Sampler refers to its workspace, which outlives it; samplers that share one take turns on one thread.
 // Nothing allocates after construction, but the messages of errors.
@@ -51,8 +51,8 @@ struct TokenLogprob {
 
 struct Choice {
   TokenId token;
-  // Of the model's own distribution: the logits as they came, before penalties, bias, constraint and temperature. NaN
-  // unless the options ask for logprobs.
+  // Of the model's own distribution: the logits as they came, before penalties, bias, constraint and
+  // temperature. NaN unless the options ask for logprobs.
   float logprob;
   // The most probable tokens of that distribution, best first; valid until the next sample().
   std::span<const TokenLogprob> top;
@@ -71,8 +71,8 @@ class Sampler {
   // another one.
   void accept(TokenId token);
 
-  // The next token. `constraint` may be null. Requires a logit for each token of the vocabulary. A logit that is NaN
-  // or +infinity is `corrupt_data`; when no token is left to choose, `invalid_argument`.
+  // The next token. `constraint` may be null. Requires a logit for each token of the vocabulary. A logit
+  // that is NaN or +infinity is `corrupt_data`; when no token is left to choose, `invalid_argument`.
   Result<Choice> sample(std::span<const float> logits, Constraint* constraint = nullptr);
 
   // What the draws depend on: the seed of the options, or the one that was taken instead.

@@ -1,4 +1,5 @@
-// The sampler against the plainest possible one: probabilities by std::exp, a full sort, running sums in double.
+// The sampler against the plainest possible one: probabilities by std::exp, a full sort, running sums in
+// double.
 
 #include <gtest/gtest.h>
 

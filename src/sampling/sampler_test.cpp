@@ -228,8 +228,8 @@ TEST(Seeds, ShareAWorkspace) {
   }
 }
 
-// Tokens that every build must choose. A program written from docs/sampling.md alone, with exact arithmetic in
-// place of weight_of(), chose the same.
+// Tokens that every build must choose. Another implementation of docs/sampling.md, in Python and with exactly
+// rounded weights, chose the same.
 TEST(Seeds, GiveTheSameTokensEverywhere) {
   SamplingOptions options = seeded(20240229);
   options.temperature = 0.8;
@@ -246,7 +246,8 @@ TEST(Seeds, GiveTheSameTokensEverywhere) {
 }
 
 TEST(Draws, FollowTheDistribution) {
-  // 12 classes: chi-square with 11 degrees of freedom exceeds 31.26 with probability 0.001; the seed is fixed.
+  // 12 classes: chi-square with 11 degrees of freedom exceeds 31.26 with probability 0.001; the seed is
+  // fixed.
   const std::vector<float> logits{0, 0.5, 1, 1.5, 2, -1, -2, 0, 0.25, 1, 1, -0.5};
   Sampling sampling(seeded(12345), logits.size());
   std::vector<int> counts(logits.size());

@@ -4,8 +4,8 @@
 // A window of `repeat_last_n` tokens, prompt and generation together. The repetition penalty concerns every
 // token in it; presence and frequency penalties those that were generated, as OpenAI counts them.
 //
-// Without a penalty in the options nothing is kept. Otherwise 8 bytes a token of the vocabulary and 8 a token of
-// the window; allocates in the constructor only. One thread at a time.
+// Without a penalty in the options nothing is kept. Otherwise 8 bytes a token of the vocabulary and 8 a
+// token of the window; allocates in the constructor only. One thread at a time.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,8 +1,8 @@
 #pragma once
 // Tokens by the bytes that they begin with, so that what many share is looked at once.
 //
-// A tree whose nodes are bytes, stored as an array in the order of a depth-first walk; each node knows where its
-// subtree ends, so a byte that is refused skips all tokens that go on from it.
+// A tree whose nodes are bytes, stored as an array in the order of a depth-first walk; each node knows
+// where its subtree ends, so a byte that is refused skips all tokens that go on from it.
 //
 // Immutable after construction; any thread. 12 bytes a node, 4 a token.
 
@@ -27,8 +27,8 @@ class TokenTrie {
 
   std::size_t nodes() const { return nodes_.size(); }
 
-  // Walks from `start`: a copy of the state takes each byte by state.accept(byte), and where it takes all bytes of a
-  // token, found(token, state) is called. Returns how many nodes were looked at.
+  // Walks from `start`: a copy of the state takes each byte by state.accept(byte), and where it takes all
+  // bytes of a token, found(token, state) is called. Returns how many nodes were looked at.
   template <class State, class Found>
   std::size_t walk(const State& start, Found found) const {
     std::array<State, kLongestToken + 1> states =

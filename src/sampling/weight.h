@@ -34,8 +34,8 @@ inline double exponent_of(float logit, float highest, double inverse_temperature
   return (static_cast<double>(logit) - static_cast<double>(highest)) * inverse_temperature;
 }
 
-// e^x 2^42, rounded to the nearest integer; for x <= 0, -infinity included. Below about -29.8 it is 0.
-// x = n ln 2 + r with |r| <= ln 2 / 2, and the series of e^r to r^12 / 12!, whose rest is below 2^-52. Written
+// e^x 2^42, rounded to the nearest integer; for x <= 0, -infinity included. Below about -29.8 it is 0. x =
+// n ln 2 + r with |r| <= ln 2 / 2, and the series of e^r to r^12 / 12!, whose rest is below 2^-52. Written
 // without branches: compilers make vectors of it.
 inline std::uint64_t weight_of(double x) {
   const double bounded = x > -40.0 ? x : -40.0;
@@ -60,7 +60,8 @@ inline std::uint64_t weight_of(double x) {
   return std::bit_cast<std::uint64_t>(scaled + 0x1p52) - std::bit_cast<std::uint64_t>(0x1p52);
 }
 
-// ln x for a positive normal x: x = 2^e m with sqrt(1/2) <= m < sqrt 2, and ln m = 2 atanh((m - 1) / (m + 1)).
+// ln x for a positive normal x: x = 2^e m with sqrt(1/2) <= m < sqrt 2, and ln m = 2 atanh((m - 1) / (m +
+// 1)).
 inline double natural_log(double x) {
   constexpr std::int64_t kSqrtHalfBits = 0x3fe6a09e667f3bcd;
   const std::int64_t bits = std::bit_cast<std::int64_t>(x);

@@ -12,8 +12,8 @@ namespace moeflux {
 namespace {
 
 TEST(Weight, IsThePowerOfEToWithinOneUnit) {
-  // The series and its roundings err by less than 2^-50 of the value, which is at most 2^42: the nearest integer
-  // is missed only where the exact value lies between two integers.
+  // The series and its roundings err by less than 2^-50 of the value, which is at most 2^42: the nearest
+  // integer is missed only where the exact value lies between two integers.
   std::mt19937_64 random(1);
   std::uniform_real_distribution<double> exponents(-32, 0);
   for (int i = 0; i < 200000; ++i) {

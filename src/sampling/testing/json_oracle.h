@@ -1,5 +1,6 @@
 #pragma once
-// What JsonAutomaton must accept, told by another parser (nlohmann) and a plain reading of the limits. Test code only.
+// What JsonAutomaton must accept, told by another parser (nlohmann) and a plain reading of the limits. Test
+// code only.
 
 #include <nlohmann/json.hpp>
 #include <string>
@@ -42,7 +43,8 @@ inline bool within_limits(std::string_view text, JsonObjectLimits limits) {
   return true;
 }
 
-// One object, nothing after it, within the limits. nlohmann also takes a byte order mark, and a NUL for the end.
+// One object, nothing after it, within the limits. nlohmann also takes a byte order mark, and a NUL for the
+// end.
 inline bool should_accept(std::string_view text, JsonObjectLimits limits = {}) {
   if (text.empty() || text.back() != '}' || text.find('\0') != std::string_view::npos) return false;
   const std::size_t first = text.find_first_not_of(" \n\r\t");
@@ -55,7 +57,8 @@ inline bool accepts(std::string_view text, JsonObjectLimits limits = {}) {
   return automaton.accept(text) && automaton.complete();
 }
 
-// Bytes that complete the object from wherever the automaton is; empty when there are none, which must not be.
+// Bytes that complete the object from wherever the automaton is; empty when there are none, which must not
+// be.
 inline std::string closing(JsonAutomaton automaton) {
   constexpr std::string_view kWays = "\"}]:0\\udcelrsa{\x80\x90\xA0";
   std::string bytes;
