@@ -25,6 +25,28 @@ constexpr Block kNfcStarters[] = {{0x0000, 0x02FF}, {0x0400, 0x0482}, {0x048A, 0
                                   {0x30A0, 0x30FF}, {0x3400, 0x9FFF}, {0xAC00, 0xD7A3},   {0xE000, 0xF8FF},
                                   {0xFF01, 0xFFDC}, {0xFFFD, 0xFFFD}, {0x1F000, 0x1FAFF}, {0x20000, 0x2A6DF}};
 
+// The reference normalizes by the tables of Unicode 9. To those, what came later and has a combining class, a
+// decomposition or a part in a composition (Unicode 10 to 16) is an unassigned character: it stays, and
+// nothing passes over it.
+constexpr Block kAfterUnicode9[] = {
+    {0x07FD, 0x07FD},   {0x0897, 0x089F},   {0x08CA, 0x08D3},   {0x09FE, 0x09FE},   {0x0C3C, 0x0C3C},
+    {0x0D3B, 0x0D3C},   {0x0EBA, 0x0EBA},   {0x0ECE, 0x0ECE},   {0x1715, 0x1715},   {0x1ABF, 0x1ACE},
+    {0x1DF6, 0x1DFA},   {0x32FF, 0x32FF},   {0xA7F1, 0xA7F4},   {0xA82C, 0xA82C},   {0xAB69, 0xAB69},
+    {0x105C0, 0x105FF}, {0x10781, 0x10785}, {0x10787, 0x107B0}, {0x107B2, 0x107BA}, {0x10D24, 0x10D27},
+    {0x10D40, 0x10D8F}, {0x10EAB, 0x10EAC}, {0x10EFC, 0x10EFF}, {0x10F46, 0x10F50}, {0x10F82, 0x10F85},
+    {0x11070, 0x11070}, {0x1133B, 0x1133B}, {0x11380, 0x113E2}, {0x1145E, 0x1145E}, {0x11839, 0x1183A},
+    {0x11930, 0x11930}, {0x11938, 0x11938}, {0x1193D, 0x1193E}, {0x11943, 0x11943}, {0x119E0, 0x119E0},
+    {0x11A34, 0x11A34}, {0x11A47, 0x11A47}, {0x11A99, 0x11A99}, {0x11D42, 0x11D42}, {0x11D44, 0x11D45},
+    {0x11D97, 0x11D97}, {0x11F41, 0x11F42}, {0x16100, 0x1613F}, {0x16D40, 0x16D7F}, {0x16FF0, 0x16FF1},
+    {0x1CCD6, 0x1CCF9}, {0x1E030, 0x1E06D}, {0x1E08F, 0x1E08F}, {0x1E130, 0x1E136}, {0x1E2AE, 0x1E2AE},
+    {0x1E2EC, 0x1E2EF}, {0x1E4EC, 0x1E4EF}, {0x1E5D0, 0x1E5FF}, {0x1F16C, 0x1F16C}, {0x1FBF0, 0x1FBF9}};
+
+bool is_after_unicode_9(char32_t code) {
+  if (code < kAfterUnicode9[0].first) return false;
+  const auto* block = std::ranges::lower_bound(kAfterUnicode9, code, {}, &Block::last);
+  return block != std::end(kAfterUnicode9) && code >= block->first;
+}
+
 bool stays(NormalForm form, char32_t code) {
   if (code < 0x80) return true;
   if (form != NormalForm::nfc) return false;
@@ -51,15 +73,27 @@ class Part {
 
   // Appends the form of `part` to `out`.
   void append(std::string_view part, std::string& out) {
-    decomposed_.clear();
     for (std::size_t at = 0; at < part.size();) {
       const CodePoint point = code_point_at(part, at);
+      if (is_after_unicode_9(point.code)) {
+        flush(out);
+        out += part.substr(at, point.bytes);
+      } else {
+        decompose(static_cast<std::int32_t>(point.code));
+      }
       at += point.bytes;
-      decompose(static_cast<std::int32_t>(point.code));
     }
+    flush(out);
+  }
+
+ private:
+  // Appends the form of what was decomposed.
+  void flush(std::string& out) {
+    if (decomposed_.empty()) return;
     order_marks();
     codes_.clear();
     for (const Marked& marked : decomposed_) codes_.push_back(marked.code);
+    decomposed_.clear();
     codes_.push_back(0);  // the library writes UTF-8 over the code points, and a zero after it
     const utf8proc_ssize_t bytes =
         utf8proc_reencode(codes_.data(), static_cast<utf8proc_ssize_t>(codes_.size() - 1),
@@ -68,7 +102,6 @@ class Part {
     out.append(reinterpret_cast<const char*>(codes_.data()), static_cast<std::size_t>(bytes));
   }
 
- private:
   // A character becomes 18 at most (U+FDFA in NFKD).
   void decompose(std::int32_t code) {
     std::int32_t parts[32];
