@@ -5,6 +5,7 @@
 // and for V3.1
 //   <｜tool▁call▁begin｜>NAME<｜tool▁sep｜> {...} <｜tool▁call▁end｜>
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <string_view>

@@ -3,6 +3,8 @@
 // The object's members may come in any order, "parameters" is another name for "arguments", other members are
 // ignored, and no arguments are none: {}.
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>

@@ -1,6 +1,8 @@
 // <tool_call> <function=NAME> (<parameter=KEY> VALUE </parameter>)* </function> </tool_call>, whitespace
 // between.
 
+#include <cstddef>
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>

@@ -9,6 +9,7 @@
 #include <random>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "base/expect_contract.h"
@@ -18,7 +19,6 @@ namespace moeflux {
 namespace {
 
 using testing::ElementsAre;
-using testing::IsEmpty;
 
 constexpr ReplyFormat kPlain{};
 constexpr ReplyFormat kReasoning{.reasoning = true};

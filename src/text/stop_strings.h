@@ -6,9 +6,9 @@
 // and what follows it is never shown. Held back is only what may be the beginning of a stop string, at most
 // 255 bytes; a match is decided at once unless a longer string that began before it may still come true.
 //
-// One automaton (Aho and Corasick) for all strings: time linear in the text, at most 64 comparisons a byte;
-// memory for at most 16,385 nodes of 16 bytes. States: reading, stopped (by push or finish), finished.
-// One thread at a time.
+// One automaton (Aho and Corasick) for all strings: time linear in the text; memory for at most 16,385 nodes
+// of 12 bytes, and push() allocates only while its buffer grows to the longest piece. States: reading,
+// stopped (by push or finish), finished. One thread at a time.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,9 +1,13 @@
 // Input: one byte that chooses the format, one that seeds the cuts, then a reply.
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <random>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/json.h"
