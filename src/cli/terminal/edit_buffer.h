@@ -1,10 +1,10 @@
 #pragma once
 // The text that is being typed: UTF-8, a cursor, and what keys do to both.
 //
-// The cursor is always on a border between two grapheme clusters (utf8.h), so an accent is never parted from its
-// letter. Lines are parted by LF; "line" commands act on the one that has the cursor. What is killed replaces the kept
-// text that yank() brings back; kills that follow each other directly add up. Every change can be undone, the oldest
-// excepted when there are very many.
+// The cursor is always on a border between two grapheme clusters (utf8.h), so an accent is never parted from
+// its letter. Lines are parted by LF; "line" commands act on the one that has the cursor. What is killed
+// replaces the kept text that yank() brings back; kills that follow each other directly add up. Every change
+// can be undone, the oldest excepted when there are very many.
 //
 // Commands return whether they did anything. No input or output. One thread at a time.
 
@@ -24,12 +24,13 @@ class EditBuffer {
   std::size_t line_begin() const;                 // of the cursor's line
   std::size_t line_end() const;
 
-  // Any bytes: they are made valid, and CR LF and CR become LF. Nothing is inserted where the text would become
-  // longer than kMaxTextBytes.
+  // Any bytes: they are made valid, and CR LF and CR become LF. Nothing is inserted where the text would
+  // become longer than kMaxTextBytes.
   bool insert(std::string_view bytes);
   // All of the text; the cursor goes to its end. A longer one than kMaxTextBytes is refused.
   bool replace_all(std::string_view bytes);
-  // The bytes from `begin` to the cursor, for completion; `begin` is at most the cursor and between two characters.
+  // The bytes from `begin` to the cursor, for completion; `begin` is at most the cursor and between two
+  // characters.
   bool replace_before(std::size_t begin, std::string_view bytes);
   // A new text begins: empty, with nothing to undo. What was killed stays.
   void clear();

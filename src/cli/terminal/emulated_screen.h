@@ -1,6 +1,7 @@
 #pragma once
-// A very small terminal for tests: a grid of cells and the few sequences that screen_line.h may use. Whatever else is
-// written to it, and a character that wraps by itself, is a problem that it remembers. One thread at a time.
+// A very small terminal for tests: a grid of cells and the few sequences that screen_line.h may use. Whatever
+// else is written to it, and a character that wraps by itself, is a problem that it remembers. One thread at
+// a time.
 
 #include <algorithm>
 #include <cstddef>

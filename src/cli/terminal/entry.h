@@ -1,8 +1,8 @@
 #pragma once
 // When a text that may have several lines is complete, and what it then says.
 //
-// A line that ends in a backslash (an odd number of them) goes on in the next. A text that begins with """ goes on
-// until """ closes it; the quotes are not part of what it says. Pure functions: any thread.
+// A line that ends in a backslash (an odd number of them) goes on in the next. A text that begins with """
+// goes on until """ closes it; the quotes are not part of what it says. Pure functions: any thread.
 
 #include <string>
 #include <string_view>

@@ -1,9 +1,10 @@
 #pragma once
 // What was entered before, oldest first, and the file that keeps it between runs.
 //
-// Bounded in entries and bytes; the oldest go. An entry that repeats the last one, an empty one, and one longer than
-// kMaxHistoryEntryBytes are not kept. The file has one entry a line, with \n for a newline and \\ for a backslash; it
-// belongs to its user alone (mode 0600). A damaged file costs at most its damaged entries. One thread at a time.
+// Bounded in entries and bytes; the oldest go. An entry that repeats the last one, an empty one, and one
+// longer than kMaxHistoryEntryBytes are not kept. The file has one entry a line, with a newline written as
+// "\n" and a backslash doubled; it belongs to its user alone (mode 0600). A damaged file costs at most its
+// damaged entries. One thread at a time.
 
 #include <cstddef>
 #include <deque>
@@ -38,7 +39,8 @@ class History {
   std::deque<std::string> entries_;
 };
 
-// A walk through a history from a draft that is not part of it. The History outlives it and does not change meanwhile.
+// A walk through a history from a draft that is not part of it. The History outlives it and does not change
+// meanwhile.
 class HistoryWalk {
  public:
   explicit HistoryWalk(const History& history) : history_(&history), at_(history.entries().size()) {}

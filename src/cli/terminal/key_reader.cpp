@@ -102,8 +102,8 @@ Key with_modifiers(Key key, std::uint32_t code) {
   return key;
 }
 
-// Keys that are sent as their code point (CSI u, modifyOtherKeys): Shift-Enter and the like. ASCII is enough: other
-// characters come as themselves.
+// Keys that are sent as their code point (CSI u, modifyOtherKeys): Shift-Enter and the like. ASCII is enough:
+// other characters come as themselves.
 std::optional<Key> key_of_code_point(std::uint32_t code_point, std::uint32_t modifiers) {
   if (code_point == 0 || code_point >= 0x80) return std::nullopt;
   Key key = with_modifiers(key_of_ascii(static_cast<char>(code_point)), modifiers);
@@ -244,8 +244,8 @@ void KeyReader::inside_ss3(char byte, std::vector<Key>& keys) {
 }
 
 void KeyReader::inside_paste(char byte, std::vector<Key>& keys) {
-  // What looked like the end and is not, is part of the text. ESC occurs in the closing sequence only as its first byte,
-  // so a new match can begin only with `byte` itself.
+  // What looked like the end and is not, is part of the text. ESC occurs in the closing sequence only as its
+  // first byte, so a new match can begin only with `byte` itself.
   if (byte != kPasteEnd[paste_end_matched_]) {
     const std::string_view almost = kPasteEnd.substr(0, std::exchange(paste_end_matched_, 0));
     const std::size_t room = kMaxPasteBytes - paste_.size();

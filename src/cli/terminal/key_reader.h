@@ -1,13 +1,13 @@
 #pragma once
 // Bytes from a terminal in, keys out.
 //
-// A state machine that takes the bytes in pieces of any size: however they are split, the keys are the same. It knows
-// UTF-8, the sequences (CSI, SS3) of xterm and its many relatives, of rxvt and of the Linux console, and bracketed
-// paste, which becomes one key that holds all of the pasted text. Unknown sequences are swallowed whole; bytes that are
-// not UTF-8 become U+FFFD. What it keeps between pieces is bounded.
+// A state machine that takes the bytes in pieces of any size: however they are split, the keys are the same.
+// It knows UTF-8, the sequences (CSI, SS3) of xterm and its many relatives, of rxvt and of the Linux console,
+// and bracketed paste, which becomes one key that holds all of the pasted text. Unknown sequences are
+// swallowed whole; bytes that are not UTF-8 become U+FFFD. What it keeps between pieces is bounded.
 //
-// ESC alone and ESC as the beginning of a sequence differ only in what follows: while pending() says `sequence`, the
-// caller waits for a moment, and calls flush() if nothing comes.
+// ESC alone and ESC as the beginning of a sequence differ only in what follows: while pending() says
+// `sequence`, the caller waits for a moment, and calls flush() if nothing comes.
 //
 // No input or output. One thread at a time.
 
@@ -56,7 +56,8 @@ class KeyReader {
 
   // Appends the keys that `bytes` complete.
   void push(std::string_view bytes, std::vector<Key>& keys);
-  // What is incomplete will stay so: ESC is a key, ESC [ is Alt-[, half a character is U+FFFD, a paste ends here.
+  // What is incomplete will stay so: ESC is a key, ESC [ is Alt-[, half a character is U+FFFD, a paste ends
+  // here.
   void flush(std::vector<Key>& keys);
   Pending pending() const;
 

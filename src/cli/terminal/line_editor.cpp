@@ -21,8 +21,8 @@ using std::chrono::milliseconds;
 
 constexpr std::size_t kReadBytes = 4096;
 
-// A sequence is sent at once, but a slow connection may split it. A paste comes in pieces from far away; if its end
-// was lost, the keyboard must not stay dead.
+// A sequence is sent at once, but a slow connection may split it. A paste comes in pieces from far away; if
+// its end was lost, the keyboard must not stay dead.
 std::optional<milliseconds> patience(KeyReader::Pending pending) {
   switch (pending) {
     case KeyReader::Pending::nothing: return std::nullopt;

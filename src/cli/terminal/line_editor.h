@@ -1,12 +1,12 @@
 #pragma once
-// Reads what a person types: a prompt, a line that can be edited, its history and completion. Where the input or the
-// output is no terminal, it reads plain lines instead, without prompt and echo, with the same rules for texts of
-// several lines (entry.h).
+// Reads what a person types: a prompt, a line that can be edited, its history and completion. Where the input
+// or the output is no terminal, it reads plain lines instead, without prompt and echo, with the same rules
+// for texts of several lines (entry.h).
 //
-// The terminal is in raw mode only during read(); what is typed ahead meanwhile is kept. During read(), a text may have
-// several lines: pasted ones, or typed with Alt-Enter, a backslash before Enter, or """. What is submitted is added to
-// the history. The descriptors and the History are borrowed and outlive the editor. One thread at a time, and in the
-// process one read() at a time (terminal.h).
+// The terminal is in raw mode only during read(); what is typed ahead meanwhile is kept. During read(), a
+// text may have several lines: pasted ones, or typed with Alt-Enter, a backslash before Enter, or """. What
+// is submitted is added to the history. The descriptors and the History are borrowed and outlive the editor.
+// One thread at a time, and in the process one read() at a time (terminal.h).
 
 #include <deque>
 #include <string>

@@ -1,8 +1,8 @@
 #pragma once
 // Lines from something that is no terminal: a pipe or a file. No prompt, no echo, bounded.
 //
-// A line ends with LF, CR LF or the end of the input. The descriptor is borrowed, and read ahead of. One thread at a
-// time.
+// A line ends with LF, CR LF or the end of the input. The descriptor is borrowed, and read ahead of. One
+// thread at a time.
 
 #include <cstddef>
 #include <optional>
@@ -16,8 +16,8 @@ class LineReader {
  public:
   explicit LineReader(int input, std::size_t max_line_bytes);
 
-  // The next line, without its end, as valid UTF-8; nothing at the end of the input. A line that is too long is an
-  // error, and skipped.
+  // The next line, without its end, as valid UTF-8; nothing at the end of the input. A line that is too long
+  // is an error, and skipped.
   Result<std::optional<std::string>> next();
 
  private:

@@ -1,9 +1,9 @@
 #pragma once
-// What keys do while a line is read: the buffer, the history and completion behind one function, press(). The keys are
-// listed in docs/chat.md.
+// What keys do while a line is read: the buffer, the history and completion behind one function, press(). The
+// keys are listed in docs/chat.md.
 //
-// States: editing, until press() gives an Action that ends the line; begin() starts the next. The history outlives the
-// session and is added to only between end and begin. No input or output. One thread at a time.
+// States: editing, until press() gives an Action that ends the line; begin() starts the next. The history
+// outlives the session and is added to only between end and begin. No input or output. One thread at a time.
 
 #include <cstddef>
 #include <functional>
@@ -18,8 +18,8 @@
 
 namespace moeflux::cli {
 
-// All words that could stand for one that begins with '/', for instance all commands; those that do not begin as the
-// word does are left out by the session.
+// All words that could stand for one that begins with '/', for instance all commands; those that do not begin
+// as the word does are left out by the session.
 using Completer = std::function<std::vector<std::string>(std::string_view word)>;
 
 class LineSession {

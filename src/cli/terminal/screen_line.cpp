@@ -23,7 +23,8 @@ utf8proc_category_t category_of(char32_t code_point) {
   return utf8proc_category(static_cast<utf8proc_int32_t>(code_point));
 }
 
-// The cells of a code point, as terminals count: spacing marks take one, the later parts of a Hangul syllable none.
+// The cells of a code point, as terminals count: spacing marks take one, the later parts of a Hangul syllable
+// none.
 std::size_t columns_of(char32_t code_point) {
   if (category_of(code_point) == UTF8PROC_CATEGORY_MC) return 1;
   if ((code_point >= 0x1160 && code_point <= 0x11FF) || (code_point >= 0xD7B0 && code_point <= 0xD7FF))
@@ -124,7 +125,8 @@ class Typesetter {
   ScreenLayout layout_;
 };
 
-// The row, from 0, in which the cell after the first `columns` ones of `row` is when the row is broken again at `width`.
+// The row, from 0, in which the cell after the first `columns` ones of `row` is when the row is broken again
+// at `width`.
 std::size_t row_when_broken(const ScreenRow& row, std::size_t columns, std::size_t width) {
   std::size_t rows = 0, column = 0, cells = 0;
   for (std::size_t at = 0; at < row.bytes.size();) {
@@ -134,7 +136,7 @@ std::size_t row_when_broken(const ScreenRow& row, std::size_t columns, std::size
       ++rows;
       column = 0;
     }
-    if (cells >= columns) break;
+    if (cells >= columns && needed > 0) break;  // a mark belongs to the cell before
     column += needed;
     cells += needed;
     at += code_point.bytes;

@@ -1,15 +1,15 @@
 #pragma once
-// A prompt and a text on the screen of a terminal: which cell everything is in, and the bytes that bring the screen
-// from what it shows to what it should show.
+// A prompt and a text on the screen of a terminal: which cell everything is in, and the bytes that bring the
+// screen from what it shows to what it should show.
 //
-// Text wraps at the width of the screen. A code point takes the cells that terminals give it: two for CJK and emoji,
-// none for combining marks. What would disturb the screen is shown by name: control characters as ^X, invisible ones
-// as <200B>, a mark without a letter on a dotted circle. A row that is full is always followed by another one, so the
-// cursor never stands in the column that is not there. If there are more rows than the screen has, a window of them
-// around the cursor is shown.
+// Text wraps at the width of the screen. A code point takes the cells that terminals give it: two for CJK and
+// emoji, none for combining marks. What would disturb the screen is shown by name: control characters as ^X,
+// invisible ones as <200B>, a mark without a letter on a dotted circle. A row that is full is always followed
+// by another one, so the cursor never stands in the column that is not there. If there are more rows than the
+// screen has, a window of them around the cursor is shown.
 //
-// The bytes use only CR, LF, cursor up, down and forward (CSI A, B, C), erase below (CSI J), and, for clear(), home
-// and erase all. Pure: nothing is written here. One thread at a time.
+// The bytes use only CR, LF, cursor up, down and forward (CSI A, B, C), erase below (CSI J), and, for
+// clear(), home and erase all. Pure: nothing is written here. One thread at a time.
 
 #include <cstddef>
 #include <string>
@@ -51,8 +51,8 @@ class ScreenLine {
   // The bytes that show `view`. The first time, the cursor is at the beginning of an empty line.
   std::string draw(const ScreenView& view);
 
-  // The screen has another size; the next draw() draws all anew. Terminals that break long lines again when they
-  // become narrower (most do) are believed to have done so; others may keep a few old rows above.
+  // The screen has another size; the next draw() draws all anew. Terminals that break long lines again when
+  // they become narrower (most do) are believed to have done so; others may keep a few old rows above.
   void resize(ScreenSize size);
 
   // The bytes that bring the cursor below all that is shown; then draw() begins anew there.

@@ -103,7 +103,8 @@ TEST(ScreenLine, ClearsTheScreen) {
   EXPECT_EQ(emulated.all(), "> text");
 }
 
-// The rules of the header for the characters of these tests, without clusters and without rows of its own making.
+// The rules of the header for the characters of these tests, without clusters and without rows of its own
+// making.
 struct Expected {
   std::vector<std::string> rows{""};
   std::size_t cursor_row = 0, cursor_column = 0;

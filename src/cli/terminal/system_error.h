@@ -1,5 +1,6 @@
 #pragma once
-// What the operating system said, as an Error, for this folder, and a descriptor that closes itself. Pure: any thread.
+// What the operating system said, as an Error, for this folder, and a descriptor that closes itself. Pure:
+// any thread.
 
 #include <fmt/format.h>
 #include <unistd.h>

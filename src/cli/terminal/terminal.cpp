@@ -50,8 +50,8 @@ extern "C" void tell_event(int signal_number) {
   errno = error_number;
 }
 
-// Calls only functions that POSIX allows in handlers. Where the action from before is a handler, it runs next; where it
-// is the default, the process ends.
+// Calls only functions that POSIX allows in handlers. Where the action from before is a handler, it runs
+// next; where it is the default, the process ends.
 extern "C" void put_back_and_raise_again(int signal_number) {
   if (state.active.load()) {
     write_what_goes(state.output, kPasteOff);

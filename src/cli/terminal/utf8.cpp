@@ -11,8 +11,8 @@ constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
 bool is_ascii(char byte) { return static_cast<unsigned char>(byte) < 0x80; }
 
-// A border at or before `at` from which clusters can be found without knowing what stands before it: the beginning, or
-// between two ASCII characters (CR LF would be the exception; text has no CR).
+// A border at or before `at` from which clusters can be found without knowing what stands before it: the
+// beginning, or between two ASCII characters (CR LF would be the exception; text has no CR).
 std::size_t known_border(std::string_view text, std::size_t at) {
   while (at > 0 && (at == text.size() || !is_ascii(text[at]) || !is_ascii(text[at - 1]))) --at;
   return at;

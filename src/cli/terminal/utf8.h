@@ -1,7 +1,8 @@
 #pragma once
-// UTF-8 as a terminal needs it: bytes that may be anything become valid text, and text is walked by what a reader
-// takes for one character (a grapheme cluster: a letter with its accents, a family of emoji). "Text" is valid UTF-8
-// in all of this folder; a border is a place between two clusters, or an end of the text. Pure: any thread.
+// UTF-8 as a terminal needs it: bytes that may be anything become valid text, and text is walked by what a
+// reader takes for one character (a grapheme cluster: a letter with its accents, a family of emoji). "Text"
+// is valid UTF-8 in all of this folder; a border is a place between two clusters, or an end of the text.
+// Pure: any thread.
 
 #include <array>
 #include <cstddef>
@@ -11,8 +12,8 @@
 
 namespace moeflux::cli {
 
-// Bytes in, text out, one byte at a time: what is not UTF-8 becomes U+FFFD, one for each longest piece that could
-// have been the beginning of a character.
+// Bytes in, text out, one byte at a time: what is not UTF-8 becomes U+FFFD, one for each longest piece that
+// could have been the beginning of a character.
 class Utf8Cleaner {
  public:
   // Appends the characters, none to two, that `byte` completes.
@@ -29,7 +30,8 @@ class Utf8Cleaner {
 
 std::string clean_utf8(std::string_view bytes);
 
-// What may enter a text from a paste or a file: valid UTF-8, line ends as LF, no control characters but LF and TAB.
+// What may enter a text from a paste or a file: valid UTF-8, line ends as LF, no control characters but LF
+// and TAB.
 std::string clean_text(std::string_view bytes);
 
 struct CodePoint {
