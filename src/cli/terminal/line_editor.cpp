@@ -49,7 +49,10 @@ LineEditor::LineEditor(int input, int output, const char* term, History& history
       lines_(input, kMaxTextBytes) {}
 
 Result<Line> LineEditor::read(const LinePrompt& prompt) {
-  return is_interactive_ ? read_interactive(prompt) : read_plain(prompt);
+  // A prompt may hold a name from a file: nothing in it may disturb the terminal.
+  const std::string first = clean_text(prompt.first), continuation = clean_text(prompt.continuation);
+  const LinePrompt cleaned{.first = first, .continuation = continuation};
+  return is_interactive_ ? read_interactive(cleaned) : read_plain(cleaned);
 }
 
 Result<Line> LineEditor::read_plain(const LinePrompt& prompt) {

@@ -134,6 +134,14 @@ TEST_F(LineEditors, ReadWhatIsTyped) {
   EXPECT_EQ(history.entries().back(), "hello");
 }
 
+TEST_F(LineEditors, ShowAPromptOfAnyBytes) {
+  result = std::async(std::launch::async,
+                      [this] { return editor.read({.first = "a\xFF\x1B[2J> ", .continuation = "\x07"}); });
+  EXPECT_TRUE(pty.wait_for("a\uFFFD[2J> "));
+  pty.type("\x04");
+  EXPECT_EQ(end(), (Line{Line::Kind::end_of_input, {}}));
+}
+
 TEST_F(LineEditors, ObeyTheArrows) {
   begin();
   pty.type("held\x1B[D\x1BODl\x1B[C");
