@@ -100,7 +100,9 @@ Result<bool> contains(const Value& container, const Value& item, Budget& budget)
   if (container.is_dict()) {
     if (item.is_string()) MF_TRY_STATUS(budget.work(item.bytes().size()));
     if (DictObject::is_key(item)) return container.dict().find(item) != nullptr;
-    if (item.is_undefined() || item.is_sequence(SequenceKind::tuple)) return false;
+    // Python finds those that it could use as a key missing; the others are an error.
+    const bool is_list = item.is_dict() || item.is_sequence(SequenceKind::list);
+    if (!is_list) return false;
     return type_error(fmt::format("a '{}' cannot be the key of a dict", type_name(item)));
   }
   if (container.is_undefined()) return false;

@@ -151,10 +151,6 @@ Result<std::vector<Value>> Evaluation::loop_items(const For& statement, const Va
 Status Evaluation::run_loop(const For& statement, const Value& iterable, std::uint32_t level) {
   auto loop = std::make_shared<LoopObject>();
   MF_TRY(loop->items, loop_items(statement, iterable));
-  if (loop->items.empty()) {
-    MF_TRY_STATUS(execute_scoped(statement.otherwise));
-    return {};
-  }
   for (const Value& item : loop->items) loop->depth = std::max(loop->depth, item.depth());
   ++loop->depth;
   loop->level = level;
@@ -163,13 +159,16 @@ Status Evaluation::run_loop(const For& statement, const Value& iterable, std::ui
   MF_TRY_STATUS(heap_.admit(*loop, sizeof(LoopObject) + loop->items.size() * sizeof(Value)));
   const std::shared_ptr<Scope> outer = scope_;
   const Value value(Kind::loop, loop);
-  const Status turns = run_loop_turns(statement, value, outer);
+  MF_TRY(const bool any, run_loop_turns(statement, value, outer));
   scope_ = outer;
-  return turns;
+  // As Jinja has it: also when every turn ended in `break` or `continue`.
+  if (!any) MF_TRY_STATUS(execute_scoped(statement.otherwise));
+  return {};
 }
 
-Status Evaluation::run_loop_turns(const For& statement, const Value& loop, const std::shared_ptr<Scope>& outer) {
+Result<bool> Evaluation::run_loop_turns(const For& statement, const Value& loop, const std::shared_ptr<Scope>& outer) {
   LoopObject& state = loop.loop();
+  bool any = false;
   for (state.at = 0; state.at < state.items.size(); ++state.at) {
     scope_ = std::make_shared<Scope>();
     scope_->parent = outer;
@@ -178,8 +177,9 @@ Status Evaluation::run_loop_turns(const For& statement, const Value& loop, const
     MF_TRY_STATUS(assign(statement.target, state.items[state.at]));
     MF_TRY(const Flow flow, execute(statement.body));
     if (flow == Flow::break_loop) break;
+    any |= flow == Flow::next;
   }
-  return {};
+  return any;
 }
 
 Status Evaluation::assign(const Target& target, Value value) {

@@ -55,7 +55,8 @@ class Evaluation {
   Result<Flow> execute(const If& statement);
   Status execute(const For& statement);
   Status run_loop(const For& statement, const Value& iterable, std::uint32_t level);
-  Status run_loop_turns(const For& statement, const Value& loop, const std::shared_ptr<Scope>& outer);
+  // Whether a turn ran to its end.
+  Result<bool> run_loop_turns(const For& statement, const Value& loop, const std::shared_ptr<Scope>& outer);
   Result<std::vector<Value>> loop_items(const For& statement, const Value& iterable);
   Status execute(const SetBlock& statement);
   Status execute(const CallBlock& statement);

@@ -19,8 +19,7 @@ Result<Value> map_attribute(Evaluation& evaluation, const std::vector<Value>& it
   MF_TRY(const Bound bound, bind("map", {{}, arguments.named}, {"attribute", "default"}, 1));
   std::vector<Value> out;
   for (const Value& item : items) {
-    MF_TRY(Value value, by_path(evaluation, item, *bound[0]));
-    if (value.is_undefined() && bound[1] && !bound[1]->is_none()) value = *bound[1];
+    MF_TRY(Value value, by_path(evaluation, item, *bound[0], bound[1].value_or(Value())));
     out.push_back(std::move(value));
   }
   return evaluation.heap().sequence(std::move(out), SequenceKind::generator);

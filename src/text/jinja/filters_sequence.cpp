@@ -160,7 +160,6 @@ Result<Value> first_filter(Evaluation& evaluation, const Value& input, const Arg
 
 Result<Value> last_filter(Evaluation& evaluation, const Value& input, const Arguments& arguments) {
   MF_TRY_STATUS(bind("last", arguments, {}));
-  if (input.is_undefined()) return undefined_error(input);
   if (input.is_sequence(SequenceKind::generator)) return type_error("a generator has no last item before it is a list");
   if (input.is_string()) {
     MF_TRY(std::optional<Value> found, element_at(input, Value::integer(-1), evaluation.heap()));
@@ -208,7 +207,6 @@ Result<Value> reverse_filter(Evaluation& evaluation, const Value& input, const A
   MF_TRY_STATUS(bind("reverse", arguments, {}));
   if (input.is_string())
     return slice_of(input, {Value(), Value(), Value::integer(-1)}, evaluation.heap());
-  if (input.is_undefined()) return undefined_error(input);
   MF_TRY(std::vector<Value> items, elements(input, evaluation.heap()));
   std::reverse(items.begin(), items.end());
   const bool was_generator = input.is_sequence(SequenceKind::generator);
@@ -271,10 +269,8 @@ Result<Value> groupby_filter(Evaluation& evaluation, const Value& input, const A
   MF_TRY(const std::vector<Value> items, elements(input, heap));
   const bool ignore_case = !truth_or(bound[2], false);
   std::vector<std::pair<Value, Value>> keyed;
-  const auto value_of = [&](const Value& item) -> Result<Value> {
-    MF_TRY(Value value, by_path(evaluation, item, *bound[0]));
-    const bool missing = value.is_undefined() && bound[1] && !bound[1]->is_none();
-    return missing ? *bound[1] : value;
+  const auto value_of = [&](const Value& item) {
+    return by_path(evaluation, item, *bound[0], bound[1].value_or(Value()));
   };
   for (const Value& item : items) {
     MF_TRY(const Value value, value_of(item));
@@ -310,9 +306,15 @@ Result<Value> folded(Evaluation& evaluation, const Value& value, bool ignore_cas
   return evaluation.heap().string(lower_case(value.bytes()));
 }
 
-Result<Value> by_path(Evaluation& evaluation, const Value& item, const Value& path) {
+Result<Value> by_path(Evaluation& evaluation, const Value& item, const Value& path, const Value& otherwise) {
+  const auto or_default = [&](Value value) {
+    return value.is_undefined() && !otherwise.is_none() ? otherwise : std::move(value);
+  };
   if (path.is_none()) return item;
-  if (!path.is_string()) return evaluation.item(item, path);
+  if (!path.is_string()) {
+    MF_TRY(Value value, evaluation.item(item, path));
+    return or_default(std::move(value));
+  }
   Value out = item;
   std::string_view rest = path.bytes();
   for (bool more = true; more;) {
@@ -332,6 +334,7 @@ Result<Value> by_path(Evaluation& evaluation, const Value& item, const Value& pa
       MF_TRY(key, evaluation.heap().string(part));
     }
     MF_TRY(out, evaluation.item(out, key));
+    out = or_default(std::move(out));
   }
   return out;
 }

@@ -151,7 +151,8 @@ Result<Value> format_filter(Evaluation& evaluation, const Value& input, const Ar
 
 Result<Value> truncate_filter(Evaluation& evaluation, const Value& input, const Arguments& arguments) {
   MF_TRY(const Bound bound, bind("truncate", arguments, {"length", "killwords", "end", "leeway"}));
-  MF_TRY_STATUS(text("truncate", input));
+  const std::optional<std::size_t> input_length = length_of(input);
+  if (!input_length) return type_error(fmt::format("a '{}' has no length", type_name(input)));
   const Heap& heap = evaluation.heap();
   MF_TRY(const std::int64_t length, whole("truncate", bound[0].value_or(Value::integer(255))));
   MF_TRY(const Value dots, heap.string("..."));
@@ -163,7 +164,8 @@ Result<Value> truncate_filter(Evaluation& evaluation, const Value& input, const 
   }
   const auto end_length = static_cast<std::int64_t>(end.string().length);
   if (length < end_length || leeway < 0) return type_error("truncate() is given a length that is too small");
-  if (static_cast<std::int64_t>(input.string().length) - leeway <= length) return input;
+  if (static_cast<std::int64_t>(*input_length) - leeway <= length) return input;  // whatever it is
+  MF_TRY_STATUS(text("truncate", input));
   std::size_t cut = byte_of_code_point(input.bytes(), static_cast<std::size_t>(length - end_length));
   if (!truth_or(bound[1], false)) {
     const std::size_t space = input.bytes().substr(0, cut).rfind(' ');

@@ -116,6 +116,10 @@ class Lexer {
   }
 
   Status comment(std::size_t inside) {
+    if (inside >= source_.size()) {  // Jinja lets a comment be that begins where the template ends
+      advance(source_.size());
+      return {};
+    }
     const std::size_t end = source_.find("#}", inside);
     if (end == std::string_view::npos) return error("comment without an end");
     const char sign = end > inside ? sign_at(end - 1) : '\0';

@@ -95,7 +95,8 @@ bool has_method(const Value& self, std::string_view name) {
   if (self.is_string()) return find_string_method(name) != nullptr || find_case_method(name) != nullptr;
   if (self.is_dict()) return among(kDictMethods, name);
   if (is_list(self)) return among(kListMethods, name);
-  return is_tuple(self) && (name == "index" || name == "count");
+  const bool is_fixed = is_tuple(self) || self.is_sequence(SequenceKind::range);
+  return is_fixed && (name == "index" || name == "count");
 }
 
 bool changes_object(const Value& self, std::string_view name) {
