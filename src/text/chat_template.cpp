@@ -152,8 +152,9 @@ Result<ChatTemplates> ChatTemplates::from_model(std::string_view tokenizer_confi
     return out;
   }
   if (!found->is_array()) {
-    return Error(ErrorCode::corrupt_data,
-                 fmt::format("{}: expected a string or an array of templates, found {}", where, shown(*found)));
+    return Error(
+        ErrorCode::corrupt_data,
+        fmt::format("{}: expected a string or an array of templates, found {}", where, shown(*found)));
   }
   for (const Json& entry : *found) {
     MF_TRY(const ObjectReader reader, ObjectReader::as_object(entry, where));

@@ -37,7 +37,8 @@ class ChatTemplate {
 
   // Errors: see jinja/template.h; `invalid_argument` with "the template says: " is the template refusing the
   // conversation.
-  Result<RenderedPrompt> render(const ChatInput& input, const SpecialTokens& tokens, const Limits& limits = {}) const;
+  Result<RenderedPrompt> render(const ChatInput& input, const SpecialTokens& tokens,
+                                const Limits& limits = {}) const;
   Result<RenderedPrompt> render(const ChatInput& input, const Limits& limits = {}) const {
     return render(input, {}, limits);
   }

@@ -12,7 +12,8 @@ namespace moeflux {
 namespace {
 
 Error wrong(std::string_view where, std::string_view expected, const Json& found) {
-  return Error(ErrorCode::corrupt_data, fmt::format("{}: expected {}, found {}", where, expected, shown(found)));
+  return Error(ErrorCode::corrupt_data,
+               fmt::format("{}: expected {}, found {}", where, expected, shown(found)));
 }
 
 Status check_part(const Json& part, const std::string& where) {
@@ -22,8 +23,8 @@ Status check_part(const Json& part, const std::string& where) {
     return Error(ErrorCode::corrupt_data, fmt::format("{}: a part of a content needs its 'type'", where));
   const std::string& name = *type->get_ptr<const std::string*>();
   if (name != "text") {
-    return Error(ErrorCode::unsupported, fmt::format("{}: parts of type '{}' are not supported, only text is", where,
-                                                     printable(name, 40)));
+    return Error(ErrorCode::unsupported, fmt::format("{}: parts of type '{}' are not supported, only text is",
+                                                     where, printable(name, 40)));
   }
   const auto text = part.find("text");
   if (text == part.end()) return Error(ErrorCode::corrupt_data, fmt::format("{}: 'text' is missing", where));
@@ -84,7 +85,8 @@ Status open_tool_calls(Json& calls, const std::string& where) {
 Status check_message(Json& message, const std::string& where) {
   if (!message.is_object()) return wrong(where, "a message as an object", message);
   const auto role = message.find("role");
-  if (role == message.end()) return Error(ErrorCode::corrupt_data, fmt::format("{}: 'role' is missing", where));
+  if (role == message.end())
+    return Error(ErrorCode::corrupt_data, fmt::format("{}: 'role' is missing", where));
   if (!role->is_string()) return wrong(where + ".role", "a string", *role);
   if (const auto content = message.find("content"); content != message.end())
     MF_TRY_STATUS(check_content(*content, where + ".content"));

@@ -67,7 +67,8 @@ Result<RenderedPrompt> render_chat(const Json& request, const std::string& sourc
 }
 
 Json answer(const std::string& line) {
-  const Result<Json> request = parse_json(line, "request", {.bytes = 64 * kMiB, .depth = 80, .values = 2'000'000});
+  const Result<Json> request =
+      parse_json(line, "request", {.bytes = 64 * kMiB, .depth = 80, .values = 2'000'000});
   if (!request) return {{"error", request.error().message()}, {"code", "request"}};
   const std::string source = *find(*request, "template")->get_ptr<const std::string*>();
   const Result<RenderedPrompt> prompt =

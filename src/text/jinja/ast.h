@@ -71,7 +71,16 @@ struct Arithmetic {  // left to right
   std::vector<std::pair<ArithmeticOperator, ExpressionPtr>> rest;
 };
 
-enum class CompareOperator : std::uint8_t { equal, not_equal, less, less_equal, greater, greater_equal, in, not_in };
+enum class CompareOperator : std::uint8_t {
+  equal,
+  not_equal,
+  less,
+  less_equal,
+  greater,
+  greater_equal,
+  in,
+  not_in
+};
 struct Comparison {
   ExpressionPtr first;
   std::vector<std::pair<CompareOperator, ExpressionPtr>> rest;
@@ -98,8 +107,8 @@ struct DictLiteral {
 struct Expression {
   std::uint32_t line;
   std::uint32_t depth;  // of the tree below
-  std::variant<Constant, Name, Attribute, Item, Slice, Call, Filter, IsTest, Unary, Arithmetic, Comparison, Logic,
-               Concatenation, Conditional, SequenceLiteral, DictLiteral>
+  std::variant<Constant, Name, Attribute, Item, Slice, Call, Filter, IsTest, Unary, Arithmetic, Comparison,
+               Logic, Concatenation, Conditional, SequenceLiteral, DictLiteral>
       node;
 };
 
@@ -170,7 +179,8 @@ struct Continue {};
 
 struct Statement {
   std::uint32_t line;
-  std::variant<Data, Print, If, For, Set, SetBlock, Macro, CallBlock, FilterBlock, With, Generation, Break, Continue>
+  std::variant<Data, Print, If, For, Set, SetBlock, Macro, CallBlock, FilterBlock, With, Generation, Break,
+               Continue>
       node;
 };
 

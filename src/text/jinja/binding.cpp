@@ -12,8 +12,8 @@ Result<Bound> bind(std::string_view function, const Arguments& arguments,
                    std::initializer_list<std::string_view> parameters, std::size_t required) {
   Bound out(parameters.size());
   if (arguments.positional.size() > parameters.size()) {
-    return type_error(fmt::format("{}() takes at most {} arguments, {} are given", function, parameters.size(),
-                                  arguments.positional.size()));
+    return type_error(fmt::format("{}() takes at most {} arguments, {} are given", function,
+                                  parameters.size(), arguments.positional.size()));
   }
   for (std::size_t i = 0; i < arguments.positional.size(); ++i) out[i] = arguments.positional[i];
   for (const auto& [name, value] : arguments.named) {
@@ -25,7 +25,8 @@ Result<Bound> bind(std::string_view function, const Arguments& arguments,
     place = value;
   }
   for (std::size_t i = 0; i < required; ++i)
-    if (!out[i]) return type_error(fmt::format("{}() lacks its argument '{}'", function, parameters.begin()[i]));
+    if (!out[i])
+      return type_error(fmt::format("{}() lacks its argument '{}'", function, parameters.begin()[i]));
   return out;
 }
 

@@ -6,7 +6,8 @@ namespace moeflux::jinja {
 namespace {
 
 Error beyond(std::string_view what, std::uint64_t limit) {
-  return Error(ErrorCode::unsupported, fmt::format("the template takes more than {} {}", with_thousands(limit), what));
+  return Error(ErrorCode::unsupported,
+               fmt::format("the template takes more than {} {}", with_thousands(limit), what));
 }
 
 }  // namespace
@@ -29,8 +30,9 @@ Status Budget::room(std::uint64_t bytes) const {
 }
 
 Error Budget::too_long() const {
-  return Error(ErrorCode::unsupported, fmt::format("the template makes a value or an output of more than {} bytes",
-                                                   with_thousands(limits_.string_bytes)));
+  return Error(ErrorCode::unsupported,
+               fmt::format("the template makes a value or an output of more than {} bytes",
+                           with_thousands(limits_.string_bytes)));
 }
 
 Status Budget::take(std::size_t bytes) {

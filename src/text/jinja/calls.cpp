@@ -21,10 +21,11 @@ std::string described(const Value& object) {
 }
 
 // The entries of dict(...) and namespace(...): of a dict or of pairs, then the named arguments.
-Result<std::vector<std::pair<Value, Value>>> dict_entries(std::string_view function, const Arguments& arguments,
-                                                          const Heap& heap) {
+Result<std::vector<std::pair<Value, Value>>> dict_entries(std::string_view function,
+                                                          const Arguments& arguments, const Heap& heap) {
   std::vector<std::pair<Value, Value>> out;
-  if (arguments.positional.size() > 1) return type_error(fmt::format("{}() takes at most 1 argument", function));
+  if (arguments.positional.size() > 1)
+    return type_error(fmt::format("{}() takes at most 1 argument", function));
   if (!arguments.positional.empty()) {
     const Value& from = arguments.positional.front();
     if (from.is_dict()) {
@@ -66,8 +67,9 @@ Result<std::optional<Value>> Evaluation::python_attribute(const Value& object, s
   }
   if (object.is(Kind::loop)) return loop_attribute(object, name);
   if (changes_object(object, name)) {
-    return std::optional<Value>(Heap::undefined(fmt::format(
-        "access to attribute '{}' of a '{}' is refused: templates may not change it", name, type_name(object))));
+    return std::optional<Value>(Heap::undefined(
+        fmt::format("access to attribute '{}' of a '{}' is refused: templates may not change it", name,
+                    type_name(object))));
   }
   if (has_method(object, name)) {
     MF_TRY(Value method, make_method(object, name));
@@ -99,7 +101,8 @@ Result<Value> Evaluation::item(const Value& object, const Value& key) {
   if (key.is_string()) {
     MF_TRY(found, python_attribute(object, key.bytes()));
     if (found) return *std::move(found);
-    return Heap::undefined(fmt::format("'{}' has no attribute '{}'", described(object), printable(key.bytes(), 60)));
+    return Heap::undefined(
+        fmt::format("'{}' has no attribute '{}'", described(object), printable(key.bytes(), 60)));
   }
   TextBuilder shown = heap_.builder();
   MF_TRY_STATUS(add_repr(shown, key, budget_));
@@ -131,7 +134,8 @@ Result<Value> Evaluation::call_function(std::string_view name, const Arguments& 
   if (name == "strftime_now") {
     MF_TRY(const Bound bound, bind(name, arguments, {"format"}, 1));
     MF_TRY(const std::string_view format, text(name, *bound[0]));
-    if (!now_) return Error(ErrorCode::unsupported, "strftime_now() is not supported here: no time was given");
+    if (!now_)
+      return Error(ErrorCode::unsupported, "strftime_now() is not supported here: no time was given");
     MF_TRY(const std::string formatted, format_time(format, *now_));
     return heap_.string(formatted);
   }
@@ -156,7 +160,8 @@ Result<Value> Evaluation::call_function(std::string_view name, const Arguments& 
 
 Result<Value> Evaluation::call_macro(const CallableObject& macro, Arguments arguments) {
   if (++calls_ > budget_.limits().depth)
-    return Error(ErrorCode::unsupported, fmt::format("macros call each other deeper than {}", budget_.limits().depth));
+    return Error(ErrorCode::unsupported,
+                 fmt::format("macros call each other deeper than {}", budget_.limits().depth));
   const std::shared_ptr<Scope> outer = scope_;
   scope_ = macro.scope;
   MF_TRY(Value out, captured([&]() -> Status {
@@ -194,7 +199,8 @@ Status Evaluation::bind_macro(const Macro& macro, Arguments arguments) {
       missing.push_back(&names[i]);
   }
   if (macro.uses_caller && !has_caller)
-    scope_->names.insert_or_assign("caller", take_named("caller").value_or(Heap::undefined("no caller is defined")));
+    scope_->names.insert_or_assign("caller",
+                                   take_named("caller").value_or(Heap::undefined("no caller is defined")));
   if (macro.uses_kwargs) {
     std::vector<std::pair<Value, Value>> entries;
     for (auto& [name, value] : arguments.named) {
@@ -209,11 +215,13 @@ Status Evaluation::bind_macro(const Macro& macro, Arguments arguments) {
   }
   if (macro.uses_varargs) {
     const std::size_t own = std::min(names.size(), arguments.positional.size());
-    std::vector<Value> more(arguments.positional.begin() + static_cast<std::ptrdiff_t>(own), arguments.positional.end());
+    std::vector<Value> more(arguments.positional.begin() + static_cast<std::ptrdiff_t>(own),
+                            arguments.positional.end());
     MF_TRY(Value varargs, heap_.sequence(std::move(more), SequenceKind::tuple));
     scope_->names.insert_or_assign("varargs", std::move(varargs));
   } else if (arguments.positional.size() > names.size()) {
-    return type_error(fmt::format("macro '{}' takes at most {} arguments", printable(macro.name, 60), names.size()));
+    return type_error(
+        fmt::format("macro '{}' takes at most {} arguments", printable(macro.name, 60), names.size()));
   }
   const std::size_t first_default = names.size() - macro.signature.defaults.size();
   for (const std::string* name : missing) {
@@ -233,7 +241,8 @@ Result<Value> Evaluation::call_loop(const Value& loop, const Arguments& argument
     return type_error("only the loop of a {% for ... recursive %} can be called");
   MF_TRY(const Bound bound, bind("loop", arguments, {"iterable"}, 1));
   if (++calls_ > budget_.limits().depth)
-    return Error(ErrorCode::unsupported, fmt::format("a loop calls itself deeper than {}", budget_.limits().depth));
+    return Error(ErrorCode::unsupported,
+                 fmt::format("a loop calls itself deeper than {}", budget_.limits().depth));
   const std::shared_ptr<Scope> outer = scope_;
   scope_ = state.scope;
   MF_TRY(Value out, captured([&] { return run_loop(*state.statement, *bound[0], state.level + 1); }));

@@ -50,7 +50,8 @@ Result<Value> case_method(Evaluation& evaluation, const Value& self, const Argum
 Result<Value> capitalize_method(Evaluation& evaluation, const Value& self, const Arguments& arguments) {
   MF_TRY_STATUS(bind("capitalize", arguments, {}));
   bool first = true;
-  return mapped(evaluation, self, [&](char32_t) { return std::exchange(first, false) ? Case::title : Case::lower; });
+  return mapped(evaluation, self,
+                [&](char32_t) { return std::exchange(first, false) ? Case::title : Case::lower; });
 }
 
 Result<Value> title_method(Evaluation& evaluation, const Value& self, const Arguments& arguments) {
@@ -149,22 +150,14 @@ Result<Value> zfill_method(Evaluation& evaluation, const Value& self, const Argu
 
 StringMethod find_case_method(std::string_view name) {
   static constexpr std::pair<std::string_view, StringMethod> kMethods[] = {
-      {"capitalize", capitalize_method},
-      {"center", justify_method<Side::both>},
-      {"isalnum", all_method<is_alphanumeric>},
-      {"isalpha", all_method<is_alphabetic>},
-      {"isdecimal", all_method<is_decimal>},
-      {"isdigit", all_method<is_digit>},
-      {"islower", cased_method<is_lower>},
-      {"isspace", all_method<is_space_character>},
-      {"isupper", cased_method<is_upper>},
-      {"ljust", justify_method<Side::left>},
-      {"lower", case_method<Case::lower>},
-      {"rjust", justify_method<Side::right>},
-      {"swapcase", case_method<Case::swapped>},
-      {"title", title_method},
-      {"upper", case_method<Case::upper>},
-      {"zfill", zfill_method},
+      {"capitalize", capitalize_method},        {"center", justify_method<Side::both>},
+      {"isalnum", all_method<is_alphanumeric>}, {"isalpha", all_method<is_alphabetic>},
+      {"isdecimal", all_method<is_decimal>},    {"isdigit", all_method<is_digit>},
+      {"islower", cased_method<is_lower>},      {"isspace", all_method<is_space_character>},
+      {"isupper", cased_method<is_upper>},      {"ljust", justify_method<Side::left>},
+      {"lower", case_method<Case::lower>},      {"rjust", justify_method<Side::right>},
+      {"swapcase", case_method<Case::swapped>}, {"title", title_method},
+      {"upper", case_method<Case::upper>},      {"zfill", zfill_method},
   };
   const auto* found = std::find_if(std::begin(kMethods), std::end(kMethods),
                                    [&](const auto& method) { return method.first == name; });

@@ -74,8 +74,7 @@ Result<std::partial_ordering> order(const Value& a, const Value& b, Budget& budg
   const bool lists = is_listlike(a) && is_listlike(b) && a.sequence().kind == b.sequence().kind &&
                      a.sequence().kind != SequenceKind::range;
   if (!lists) {
-    return type_error(
-        fmt::format("a '{}' and a '{}' have no order", type_name(a), type_name(b)));
+    return type_error(fmt::format("a '{}' and a '{}' have no order", type_name(a), type_name(b)));
   }
   const auto& left = a.sequence().items;
   const auto& right = b.sequence().items;
@@ -89,13 +88,12 @@ Result<std::partial_ordering> order(const Value& a, const Value& b, Budget& budg
 Result<bool> contains(const Value& container, const Value& item, Budget& budget) {
   if (container.is_string()) {
     if (!item.is_string()) {
-      return type_error(
-          fmt::format("'in' looks for a string in a string, not for a '{}'", type_name(item)));
+      return type_error(fmt::format("'in' looks for a string in a string, not for a '{}'", type_name(item)));
     }
     MF_TRY_STATUS(budget.work(container.bytes().size() + item.bytes().size()));
     // memmem, because it is linear for every needle.
-    return item.bytes().empty() || memmem(container.bytes().data(), container.bytes().size(), item.bytes().data(),
-                                          item.bytes().size()) != nullptr;
+    return item.bytes().empty() || memmem(container.bytes().data(), container.bytes().size(),
+                                          item.bytes().data(), item.bytes().size()) != nullptr;
   }
   if (container.is_dict()) {
     if (item.is_string()) MF_TRY_STATUS(budget.work(item.bytes().size()));

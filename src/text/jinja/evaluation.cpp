@@ -20,7 +20,12 @@ constexpr std::size_t kRememberedBytes = 512;
 }  // namespace
 
 Evaluation::Evaluation(const Ast& ast, const Limits& limits, std::optional<std::tm> now)
-    : ast_(ast), budget_(limits), heap_(budget_), now_(now), top_(std::make_shared<Scope>()), scope_(top_),
+    : ast_(ast),
+      budget_(limits),
+      heap_(budget_),
+      now_(now),
+      top_(std::make_shared<Scope>()),
+      scope_(top_),
       output_(limits.string_bytes) {}
 
 Evaluation::~Evaluation() {
@@ -93,23 +98,22 @@ Result<Evaluation::Flow> Evaluation::run_statement(const Statement& statement) {
     MF_TRY(const Value value, evaluate(*node.value));
     return print(value);
   };
-  return std::visit(
-      overloaded{
-          [&](const Data& node) { return done(print(node.text)); },
-          [&](const Print& node) { return done(evaluated(node)); },
-          [&](const If& node) { return execute(node); },
-          [&](const For& node) { return done(execute(node)); },
-          [&](const Set& node) { return done(set(node)); },
-          [&](const SetBlock& node) { return done(execute(node)); },
-          [&](const Macro& node) { return done(macro(node)); },
-          [&](const CallBlock& node) { return done(execute(node)); },
-          [&](const FilterBlock& node) { return done(execute(node)); },
-          [&](const With& node) { return execute(node); },
-          [&](const Generation& node) { return execute_scoped(node.body); },
-          [&](const Break&) { return Result<Flow>(Flow::break_loop); },
-          [&](const Continue&) { return Result<Flow>(Flow::continue_loop); },
-      },
-      statement.node);
+  return std::visit(overloaded{
+                        [&](const Data& node) { return done(print(node.text)); },
+                        [&](const Print& node) { return done(evaluated(node)); },
+                        [&](const If& node) { return execute(node); },
+                        [&](const For& node) { return done(execute(node)); },
+                        [&](const Set& node) { return done(set(node)); },
+                        [&](const SetBlock& node) { return done(execute(node)); },
+                        [&](const Macro& node) { return done(macro(node)); },
+                        [&](const CallBlock& node) { return done(execute(node)); },
+                        [&](const FilterBlock& node) { return done(execute(node)); },
+                        [&](const With& node) { return execute(node); },
+                        [&](const Generation& node) { return execute_scoped(node.body); },
+                        [&](const Break&) { return Result<Flow>(Flow::break_loop); },
+                        [&](const Continue&) { return Result<Flow>(Flow::continue_loop); },
+                    },
+                    statement.node);
 }
 
 Status Evaluation::print(const Value& value) {
@@ -166,7 +170,8 @@ Status Evaluation::run_loop(const For& statement, const Value& iterable, std::ui
   return {};
 }
 
-Result<bool> Evaluation::run_loop_turns(const For& statement, const Value& loop, const std::shared_ptr<Scope>& outer) {
+Result<bool> Evaluation::run_loop_turns(const For& statement, const Value& loop,
+                                        const std::shared_ptr<Scope>& outer) {
   LoopObject& state = loop.loop();
   bool any = false;
   for (state.at = 0; state.at < state.items.size(); ++state.at) {
@@ -190,7 +195,8 @@ Status Evaluation::assign(const Target& target, Value value) {
   }
   MF_TRY(std::vector<Value> items, elements(value, heap_));
   if (items.size() != target.parts.size()) {
-    return type_error(fmt::format("{} values cannot be assigned to {} names", items.size(), target.parts.size()));
+    return type_error(
+        fmt::format("{} values cannot be assigned to {} names", items.size(), target.parts.size()));
   }
   for (std::size_t i = 0; i < items.size(); ++i) MF_TRY_STATUS(assign(target.parts[i], std::move(items[i])));
   return {};

@@ -17,7 +17,8 @@ namespace {
 
 // A number as Python reads it: without the whitespace around it, and with underscores between digits.
 std::optional<std::string> number_text(std::string_view text) {
-  while (!text.empty() && is_space(code_point_at(text, 0).value)) text.remove_prefix(code_point_at(text, 0).bytes);
+  while (!text.empty() && is_space(code_point_at(text, 0).value))
+    text.remove_prefix(code_point_at(text, 0).bytes);
   while (!text.empty()) {
     const std::size_t last = previous_code_point(text, text.size());
     if (!is_space(code_point_at(text, last).value)) break;
@@ -25,10 +26,13 @@ std::optional<std::string> number_text(std::string_view text) {
   }
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
-    const auto is_digit_or_letter = [](char c) { return (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z'); };
+    const auto is_digit_or_letter = [](char c) {
+      return (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z');
+    };
     if (text[i] != '_') {
       out += text[i];
-    } else if (i == 0 || i + 1 == text.size() || !is_digit_or_letter(text[i - 1]) || !is_digit_or_letter(text[i + 1])) {
+    } else if (i == 0 || i + 1 == text.size() || !is_digit_or_letter(text[i - 1]) ||
+               !is_digit_or_letter(text[i + 1])) {
       return std::nullopt;
     }
   }
@@ -85,10 +89,13 @@ ParsedInteger parse_integer(std::string_view text, int base) {
   return out;
 }
 
-bool is_all_data(const Value& value) { return value.is_string() ? !value.text().data.empty() : value.is_data(); }
+bool is_all_data(const Value& value) {
+  return value.is_string() ? !value.text().data.empty() : value.is_data();
+}
 
 Result<Value> truncated(double value, bool data) {
-  if (std::isnan(value)) return type_error("not a number has no integer");  // Python's ValueError, handled by callers
+  if (std::isnan(value))
+    return type_error("not a number has no integer");  // Python's ValueError, handled by callers
   if (!(std::abs(value) < 9.2233720368547758e18))
     return Error(ErrorCode::unsupported, "an integer does not fit in 64 bits");
   return Value::integer(static_cast<std::int64_t>(value), data);
@@ -129,7 +136,8 @@ Result<Value> float_filter(Evaluation&, const Value& input, const Arguments& arg
 Result<Value> abs_filter(Evaluation&, const Value& input, const Arguments& arguments) {
   MF_TRY_STATUS(bind("abs", arguments, {}));
   if (input.is_undefined()) return undefined_error(input);
-  if (!input.is_number()) return type_error(fmt::format("abs() expects a number, not a '{}'", type_name(input)));
+  if (!input.is_number())
+    return type_error(fmt::format("abs() expects a number, not a '{}'", type_name(input)));
   if (input.is(Kind::real)) return Value::real(std::abs(input.as_real()), input.is_data());
   if (input.as_integer() < 0) return negative(input);
   return Value::integer(input.as_integer(), input.is_data());
@@ -146,7 +154,8 @@ Result<Value> rounded(const Value& input, std::int64_t precision) {
     const std::int64_t value = input.as_integer();
     const std::int64_t rest = ((value % unit) + unit) % unit;
     std::int64_t down = 0;
-    if (__builtin_sub_overflow(value, rest, &down)) return Error(ErrorCode::unsupported, "a number does not fit in 64 bits");
+    if (__builtin_sub_overflow(value, rest, &down))
+      return Error(ErrorCode::unsupported, "a number does not fit in 64 bits");
     const bool up = rest * 2 > unit || (rest * 2 == unit && (down / unit) % 2 != 0);
     std::int64_t out = down;
     if (up && __builtin_add_overflow(down, unit, &out))
@@ -176,7 +185,8 @@ Result<Value> round_filter(Evaluation&, const Value& input, const Arguments& arg
   if (method != "common" && method != "ceil" && method != "floor")
     return type_error("round() knows the methods common, ceil and floor");
   if (input.is_undefined()) return undefined_error(input);
-  if (!input.is_number()) return type_error(fmt::format("round() expects a number, not a '{}'", type_name(input)));
+  if (!input.is_number())
+    return type_error(fmt::format("round() expects a number, not a '{}'", type_name(input)));
   if (method == "common") return rounded(input, precision);
   const double unit = std::pow(10.0, static_cast<double>(precision));
   const double scaled = input.as_real() * unit;

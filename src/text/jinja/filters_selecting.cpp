@@ -15,7 +15,8 @@ namespace moeflux::jinja {
 namespace {
 
 // The attribute that map(attribute=...) gives of each element.
-Result<Value> map_attribute(Evaluation& evaluation, const std::vector<Value>& items, const Arguments& arguments) {
+Result<Value> map_attribute(Evaluation& evaluation, const std::vector<Value>& items,
+                            const Arguments& arguments) {
   MF_TRY(const Bound bound, bind("map", {{}, arguments.named}, {"attribute", "default"}, 1));
   std::vector<Value> out;
   for (const Value& item : items) {
@@ -55,8 +56,9 @@ Result<Value> select_filter(Evaluation& evaluation, const Value& input, const Ar
   Arguments rest;
   if (has_test) {
     MF_TRY(test, text("select", arguments.positional[used]));
-    rest = {{arguments.positional.begin() + static_cast<std::ptrdiff_t>(used) + 1, arguments.positional.end()},
-            arguments.named};
+    rest = {
+        {arguments.positional.begin() + static_cast<std::ptrdiff_t>(used) + 1, arguments.positional.end()},
+        arguments.named};
   }
   std::vector<Value> out;
   for (const Value& item : items) {

@@ -76,7 +76,8 @@ Result<Value> dictsort_filter(Evaluation& evaluation, const Value& input, const 
   }
   if (by != "key" && by != "value") return type_error("dictsort() sorts by 'key' or by 'value'");
   if (input.is_undefined()) return undefined_error(input);
-  if (!input.is_dict()) return type_error(fmt::format("dictsort() expects a dict, not a '{}'", type_name(input)));
+  if (!input.is_dict())
+    return type_error(fmt::format("dictsort() expects a dict, not a '{}'", type_name(input)));
   const bool ignore_case = !truth_or(bound[0], false);
   std::vector<std::pair<Value, Value>> keyed;
   for (const auto& [key, value] : input.dict().entries) {
@@ -135,7 +136,8 @@ Result<Value> unique_filter(Evaluation& evaluation, const Value& input, const Ar
     MF_TRY(const Value value, by_path(evaluation, item, bound[1].value_or(Value())));
     MF_TRY(Value key, folded(evaluation, value, !truth_or(bound[0], false)));
     if (key.is_undefined()) key = Value();  // one of a kind, as None is
-    if (!DictObject::is_key(key)) return type_error(fmt::format("unique() cannot compare a '{}'", type_name(key)));
+    if (!DictObject::is_key(key))
+      return type_error(fmt::format("unique() cannot compare a '{}'", type_name(key)));
     if (seen.insert(key).second) out.push_back(item);
   }
   return evaluation.heap().sequence(std::move(out), SequenceKind::generator);
@@ -160,7 +162,8 @@ Result<Value> first_filter(Evaluation& evaluation, const Value& input, const Arg
 
 Result<Value> last_filter(Evaluation& evaluation, const Value& input, const Arguments& arguments) {
   MF_TRY_STATUS(bind("last", arguments, {}));
-  if (input.is_sequence(SequenceKind::generator)) return type_error("a generator has no last item before it is a list");
+  if (input.is_sequence(SequenceKind::generator))
+    return type_error("a generator has no last item before it is a list");
   if (input.is_string()) {
     MF_TRY(std::optional<Value> found, element_at(input, Value::integer(-1), evaluation.heap()));
     if (found) return *std::move(found);
@@ -205,12 +208,12 @@ Result<Value> extreme_filter(Evaluation& evaluation, const Value& input, const A
 
 Result<Value> reverse_filter(Evaluation& evaluation, const Value& input, const Arguments& arguments) {
   MF_TRY_STATUS(bind("reverse", arguments, {}));
-  if (input.is_string())
-    return slice_of(input, {Value(), Value(), Value::integer(-1)}, evaluation.heap());
+  if (input.is_string()) return slice_of(input, {Value(), Value(), Value::integer(-1)}, evaluation.heap());
   MF_TRY(std::vector<Value> items, elements(input, evaluation.heap()));
   std::reverse(items.begin(), items.end());
   const bool was_generator = input.is_sequence(SequenceKind::generator);
-  return evaluation.heap().sequence(std::move(items), was_generator ? SequenceKind::list : SequenceKind::generator);
+  return evaluation.heap().sequence(std::move(items),
+                                    was_generator ? SequenceKind::list : SequenceKind::generator);
 }
 
 Result<Value> batch_filter(Evaluation& evaluation, const Value& input, const Arguments& arguments) {
@@ -356,12 +359,12 @@ Status sort_by_keys(Evaluation& evaluation, std::vector<std::pair<Value, Value>>
 
 FilterFunction find_sequence_filter(std::string_view name) {
   static constexpr std::pair<std::string_view, FilterFunction> kFilters[] = {
-      {"batch", batch_filter},         {"count", length_filter},   {"d", default_filter},
-      {"default", default_filter},     {"dictsort", dictsort_filter}, {"first", first_filter},
-      {"groupby", groupby_filter},     {"items", items_filter},    {"join", join_filter},
-      {"last", last_filter},           {"length", length_filter},  {"list", list_filter},
-      {"max", extreme_filter<true>},   {"min", extreme_filter<false>}, {"reverse", reverse_filter},
-      {"slice", slice_filter},         {"sort", sort_filter},      {"sum", sum_filter},
+      {"batch", batch_filter},       {"count", length_filter},       {"d", default_filter},
+      {"default", default_filter},   {"dictsort", dictsort_filter},  {"first", first_filter},
+      {"groupby", groupby_filter},   {"items", items_filter},        {"join", join_filter},
+      {"last", last_filter},         {"length", length_filter},      {"list", list_filter},
+      {"max", extreme_filter<true>}, {"min", extreme_filter<false>}, {"reverse", reverse_filter},
+      {"slice", slice_filter},       {"sort", sort_filter},          {"sum", sum_filter},
       {"unique", unique_filter},
   };
   const auto* found = std::find_if(std::begin(kFilters), std::end(kFilters),

@@ -42,7 +42,8 @@ Result<Value> title_filter(Evaluation& evaluation, const Value& input, const Arg
   std::string character;
   for (std::size_t at = 0; at < bytes.size();) {
     const CodePoint point = code_point_at(bytes, at);
-    const bool separates = is_space(point.value) || std::u32string_view(U"-({[<").find(point.value) != std::u32string_view::npos;
+    const bool separates =
+        is_space(point.value) || std::u32string_view(U"-({[<").find(point.value) != std::u32string_view::npos;
     character.clear();
     if (begins)
       append_upper(character, point.value);
@@ -104,13 +105,15 @@ Result<MarkedText> indentation(std::string_view function, const Value& width, co
   if (width.is_string()) return width.text();
   MF_TRY(const std::int64_t count, whole(function, width));
   if (count > 0) MF_TRY_STATUS(heap.budget().room(static_cast<std::uint64_t>(count)));
-  return MarkedText::from_template(std::string(static_cast<std::size_t>(std::max<std::int64_t>(count, 0)), ' '));
+  return MarkedText::from_template(
+      std::string(static_cast<std::size_t>(std::max<std::int64_t>(count, 0)), ' '));
 }
 
 Result<Value> indent_filter(Evaluation& evaluation, const Value& input, const Arguments& arguments) {
   MF_TRY(const Bound bound, bind("indent", arguments, {"width", "first", "blank"}));
   MF_TRY_STATUS(text("indent", input));
-  MF_TRY(const MarkedText indent, indentation("indent", bound[0].value_or(Value::integer(4)), evaluation.heap()));
+  MF_TRY(const MarkedText indent,
+         indentation("indent", bound[0].value_or(Value::integer(4)), evaluation.heap()));
   const bool first = truth_or(bound[1], false);
   const bool blank = truth_or(bound[2], false);
   MF_TRY_STATUS(evaluation.budget().work(input.bytes().size() * 2));

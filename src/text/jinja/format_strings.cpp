@@ -41,7 +41,9 @@ Result<std::uint32_t> number(std::string_view text, std::size_t& at) {
 Result<Specification> parse_specification(std::string_view text) {
   Specification out;
   std::size_t at = 0;
-  const auto is_align = [&](std::size_t i) { return i < text.size() && std::string_view("<>=^").find(text[i]) != text.npos; };
+  const auto is_align = [&](std::size_t i) {
+    return i < text.size() && std::string_view("<>=^").find(text[i]) != text.npos;
+  };
   if (!text.empty()) {
     const std::size_t first = code_point_at(text, 0).bytes;
     if (is_align(first)) {
@@ -52,7 +54,8 @@ Result<Specification> parse_specification(std::string_view text) {
       out.align = text[at++];
     }
   }
-  if (at < text.size() && std::string_view("+- ").find(text[at]) != std::string_view::npos) out.sign = text[at++];
+  if (at < text.size() && std::string_view("+- ").find(text[at]) != std::string_view::npos)
+    out.sign = text[at++];
   if (at < text.size() && text[at] == '#') out.alternate = ++at > 0;
   if (at < text.size() && text[at] == '0') {
     ++at;
@@ -86,9 +89,10 @@ std::string grouped(const std::string& digits, char separator) {
 
 // The digits of a number without its sign, by the type of the specification.
 Result<std::string> digits_of(const Value& value, const Specification& how) {
-  const std::uint64_t size = value.is_whole() ? (value.as_integer() < 0 ? 0 - static_cast<std::uint64_t>(value.as_integer())
-                                                                        : static_cast<std::uint64_t>(value.as_integer()))
-                                              : 0;
+  const std::uint64_t size =
+      value.is_whole() ? (value.as_integer() < 0 ? 0 - static_cast<std::uint64_t>(value.as_integer())
+                                                 : static_cast<std::uint64_t>(value.as_integer()))
+                       : 0;
   if (value.is_whole()) {
     switch (how.type) {
       case '\0':
@@ -194,10 +198,12 @@ class Percent {
   Result<std::optional<Value>> named_value() {
     if (at_ >= text_.size() || text_[at_] != '(') return std::optional<Value>();
     const std::size_t end = text_.find(')', at_);
-    if (end == std::string_view::npos || !values_.is_dict()) return type_error("'%(name)' expects a dict of values");
+    if (end == std::string_view::npos || !values_.is_dict())
+      return type_error("'%(name)' expects a dict of values");
     const Value* found = values_.dict().find(text_.substr(at_ + 1, end - at_ - 1));
     if (found == nullptr)
-      return type_error(fmt::format("no value '{}' for a format", printable(text_.substr(at_ + 1, end - at_ - 1), 60)));
+      return type_error(
+          fmt::format("no value '{}' for a format", printable(text_.substr(at_ + 1, end - at_ - 1), 60)));
     at_ = end + 1;
     ++used_;
     return std::optional<Value>(*found);
@@ -218,7 +224,8 @@ class Percent {
     MF_TRY(std::optional<Value> value, named_value());
     Specification how;
     how.align = '>';
-    for (; at_ < text_.size() && std::string_view("-+ #0").find(text_[at_]) != std::string_view::npos; ++at_) {
+    for (; at_ < text_.size() && std::string_view("-+ #0").find(text_[at_]) != std::string_view::npos;
+         ++at_) {
       const char flag = text_[at_];
       if (flag == '-') how.align = '<';
       if (flag == '+' || (flag == ' ' && how.sign != '+')) how.sign = flag;
@@ -255,15 +262,17 @@ class Percent {
     }
     if (value.is_undefined()) return undefined_error(value);
     if (!value.is_number()) {
-      return type_error(fmt::format("'%{}' expects a number, not a '{}'", printable(std::string_view(&how.type, 1)),
-                                    type_name(value)));
+      return type_error(fmt::format("'%{}' expects a number, not a '{}'",
+                                    printable(std::string_view(&how.type, 1)), type_name(value)));
     }
     if (how.align == '=') how.fill = "0";
     if (how.type == 'd' || how.type == 'i' || how.type == 'u') {
       how.type = 'd';
       const double whole = std::trunc(value.as_real());
-      if (!value.is_whole() && !(std::abs(whole) < 9.2e18)) return type_error("'%d' expects a number that fits in 64 bits");
-      const Value integer = value.is_whole() ? value : Value::integer(static_cast<std::int64_t>(whole), value.is_data());
+      if (!value.is_whole() && !(std::abs(whole) < 9.2e18))
+        return type_error("'%d' expects a number that fits in 64 bits");
+      const Value integer =
+          value.is_whole() ? value : Value::integer(static_cast<std::int64_t>(whole), value.is_data());
       return add_number(out_, integer, how);
     }
     if (std::string_view("xXo").find(how.type) != std::string_view::npos) {
@@ -288,7 +297,10 @@ class Percent {
 class Brace {
  public:
   Brace(Evaluation& evaluation, const Value& format, const Arguments& arguments)
-      : evaluation_(evaluation), format_(format), text_(format.bytes()), arguments_(arguments),
+      : evaluation_(evaluation),
+        format_(format),
+        text_(format.bytes()),
+        arguments_(arguments),
         out_(evaluation.heap().builder()) {}
 
   Result<Value> run() {
@@ -358,9 +370,11 @@ class Brace {
         continue;
       }
       const std::size_t close = path.find(']');
-      if (path[0] != '[' || close == std::string_view::npos) return type_error("a field of a format has no ']'");
+      if (path[0] != '[' || close == std::string_view::npos)
+        return type_error("a field of a format has no ']'");
       const std::string_view key = path.substr(1, close - 1);
-      const bool is_index = !key.empty() && key.size() < 10 && std::all_of(key.begin(), key.end(), is_digit_character);
+      const bool is_index =
+          !key.empty() && key.size() < 10 && std::all_of(key.begin(), key.end(), is_digit_character);
       Value index;
       if (is_index) {
         std::size_t at = 0;
@@ -388,7 +402,8 @@ class Brace {
       if (name.empty() ? numbered_ : next_ > 0)
         return type_error("fields of a format are numbered by all or by none");
       numbered_ |= !name.empty();
-      if (index >= arguments_.positional.size()) return type_error("there are not enough values for the format");
+      if (index >= arguments_.positional.size())
+        return type_error("there are not enough values for the format");
       return arguments_.positional[index];
     }
     for (const auto& [key, value] : arguments_.named)

@@ -77,7 +77,9 @@ class Writer {
       case Kind::sequence: return add_sequence(value, data, depth);
       case Kind::dict: return add_dict(value, data, depth);
       case Kind::name_space: return add_namespace(value, depth);
-      case Kind::loop: out_.add(fmt::format("<LoopContext {}/{}>", value.loop().at + 1, value.loop().items.size())); return {};
+      case Kind::loop:
+        out_.add(fmt::format("<LoopContext {}/{}>", value.loop().at + 1, value.loop().items.size()));
+        return {};
       case Kind::callable: return add_callable(value);
     }
     return {};
@@ -204,7 +206,8 @@ namespace {
 
 class JsonWriter {
  public:
-  JsonWriter(TextBuilder& out, const JsonStyle& style, Budget& budget) : out_(out), style_(style), budget_(budget) {}
+  JsonWriter(TextBuilder& out, const JsonStyle& style, Budget& budget)
+      : out_(out), style_(style), budget_(budget) {}
 
   Status add(const Value& value, bool inside, std::uint32_t level) {
     MF_TRY_STATUS(budget_.work(sizeof(Value)));

@@ -83,10 +83,10 @@ class Lexer {
     if (sign == '-') {
       end = end_without_space(at_, tag);
     } else if (sign != '+' && !is_print) {
-      const std::size_t newline = tag == 0 ? std::string_view::npos : source_.rfind('\n', tag - 1);
-      const bool in_text = newline != std::string_view::npos && newline >= at_;
+      const std::size_t newline = source_.substr(at_, tag - at_).rfind('\n');
+      const bool in_text = newline != std::string_view::npos;
       const bool line_starts = at_ == 0 || source_[at_ - 1] == '\n';
-      const std::size_t line = in_text ? newline + 1 : at_;
+      const std::size_t line = in_text ? at_ + newline + 1 : at_;
       if ((in_text || line_starts) && all_space(line, tag)) end = line;
     }
     if (end > at_) add(TokenType::data, std::string(source_.substr(at_, end - at_)));
@@ -174,7 +174,8 @@ class Lexer {
     open_.clear();
     while (true) {
       advance(skip_space(at_));
-      if (at_ >= source_.size()) return error(fmt::format("unexpected end of the template, expected '{}'", close));
+      if (at_ >= source_.size())
+        return error(fmt::format("unexpected end of the template, expected '{}'", close));
       if (open_.empty() && closes(close, is_print)) return {};
       MF_TRY_STATUS(token());
     }
@@ -299,7 +300,8 @@ class Lexer {
         return error(fmt::format("escape in a string without {} hexadecimal digits", count));
     }
     if (value > 0x10FFFF || (value >= 0xD800 && value < 0xE000))
-      return error(fmt::format("escape U+{:04X} in a string is not a character", static_cast<std::uint32_t>(value)));
+      return error(
+          fmt::format("escape U+{:04X} in a string is not a character", static_cast<std::uint32_t>(value)));
     return value;
   }
 
@@ -325,7 +327,8 @@ class Lexer {
       } else if (c >= '0' && c <= '7') {
         char32_t value = 0;
         const std::size_t last = std::min(i + 3, text.size());
-        for (; i < last && text[i] >= '0' && text[i] <= '7'; ++i) value = value * 8 + static_cast<char32_t>(text[i] - '0');
+        for (; i < last && text[i] >= '0' && text[i] <= '7'; ++i)
+          value = value * 8 + static_cast<char32_t>(text[i] - '0');
         --i;
         append_utf8(out, value);
       } else if (c == 'N') {
@@ -339,9 +342,9 @@ class Lexer {
   }
 
   Status op() {
-    static constexpr std::string_view kOperators[] = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~",
-                                                      "[",  "]",  "(",  ")",  "{",  "}",  ">", "<", "=", ".", ":", "|",
-                                                      ",",  ";"};
+    static constexpr std::string_view kOperators[] = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "/",
+                                                      "*",  "%",  "~",  "[",  "]",  "(",  ")", "{", "}",
+                                                      ">",  "<",  "=",  ".",  ":",  "|",  ",", ";"};
     for (const std::string_view candidate : kOperators) {
       if (source_.substr(at_, candidate.size()) != candidate) continue;
       MF_TRY_STATUS(balance(candidate[0]));

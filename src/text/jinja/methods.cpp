@@ -19,7 +19,8 @@ bool among(const std::string_view (&names)[N], std::string_view name) {
 constexpr std::string_view kDictMethods[] = {"get", "items", "keys", "values", "copy"};
 constexpr std::string_view kDictChanges[] = {"clear", "pop", "popitem", "setdefault", "update"};
 constexpr std::string_view kListMethods[] = {"index", "count", "copy"};
-constexpr std::string_view kListChanges[] = {"append", "reverse", "insert", "sort", "extend", "remove", "pop", "clear"};
+constexpr std::string_view kListChanges[] = {"append", "reverse", "insert", "sort",
+                                             "extend", "remove",  "pop",    "clear"};
 
 bool is_list(const Value& value) { return value.is_sequence(SequenceKind::list); }
 bool is_tuple(const Value& value) { return value.is_sequence(SequenceKind::tuple); }

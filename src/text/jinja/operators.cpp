@@ -33,7 +33,8 @@ Error by_zero() { return type_error("division by zero"); }
 Result<std::int64_t> integer_power(std::int64_t base, std::int64_t exponent) {
   std::int64_t out = 1;
   while (exponent > 0) {
-    if (exponent % 2 != 0 && __builtin_mul_overflow(out, base, &out)) return overflow(ArithmeticOperator::power);
+    if (exponent % 2 != 0 && __builtin_mul_overflow(out, base, &out))
+      return overflow(ArithmeticOperator::power);
     exponent /= 2;
     if (exponent > 0 && __builtin_mul_overflow(base, base, &base)) return overflow(ArithmeticOperator::power);
   }
@@ -101,7 +102,8 @@ Result<double> reals(ArithmeticOperator op, double a, double b) {
   if (a < 0 && std::isfinite(a) && std::isfinite(b) && b != std::floor(b))
     return Error(ErrorCode::unsupported, "complex numbers are not supported");
   const double out = std::pow(a, b);
-  if (std::isinf(out) && std::isfinite(a) && std::isfinite(b)) return type_error("the result of '**' is too large");
+  if (std::isinf(out) && std::isfinite(a) && std::isfinite(b))
+    return type_error("the result of '**' is too large");
   return out;
 }
 
@@ -128,7 +130,8 @@ Result<Value> repeated(const Value& what, std::int64_t times, const Heap& heap) 
   }
   const SequenceObject& sequence = what.sequence();
   const std::uint64_t size = sequence.items.size();
-  if (size > 0 && count > heap.budget().limits().string_bytes / (size * sizeof(Value))) return heap.budget().too_long();
+  if (size > 0 && count > heap.budget().limits().string_bytes / (size * sizeof(Value)))
+    return heap.budget().too_long();
   std::vector<Value> items;
   items.reserve(size * count);
   for (std::uint64_t i = 0; size > 0 && i < count; ++i)
@@ -230,15 +233,19 @@ Result<Value> arithmetic(ArithmeticOperator op, const Value& a, const Value& b, 
       (a.is_string() || a.sequence().kind == b.sequence().kind)) {
     return joined(a, b, heap);
   }
-  if (op == ArithmeticOperator::multiply && is_repeatable(a) && b.is_whole()) return repeated(a, b.as_integer(), heap);
-  if (op == ArithmeticOperator::multiply && is_repeatable(b) && a.is_whole()) return repeated(b, a.as_integer(), heap);
-  return type_error(fmt::format("'{}' does not take a '{}' and a '{}'", symbol(op), type_name(a), type_name(b)));
+  if (op == ArithmeticOperator::multiply && is_repeatable(a) && b.is_whole())
+    return repeated(a, b.as_integer(), heap);
+  if (op == ArithmeticOperator::multiply && is_repeatable(b) && a.is_whole())
+    return repeated(b, a.as_integer(), heap);
+  return type_error(
+      fmt::format("'{}' does not take a '{}' and a '{}'", symbol(op), type_name(a), type_name(b)));
 }
 
 Result<Value> negative(const Value& value) {
   if (value.is(Kind::real)) return Value::real(-value.as_real(), value.is_data());
   std::int64_t out = 0;
-  if (__builtin_sub_overflow(std::int64_t{0}, value.as_integer(), &out)) return overflow(ArithmeticOperator::subtract);
+  if (__builtin_sub_overflow(std::int64_t{0}, value.as_integer(), &out))
+    return overflow(ArithmeticOperator::subtract);
   return Value::integer(out, value.is_data());
 }
 
@@ -285,7 +292,8 @@ Result<std::optional<Value>> element_at(const Value& object, const Value& key, c
   const std::string_view bytes = object.bytes();
   MF_TRY_STATUS(heap.budget().work(object.string().ascii() ? 1 : bytes.size()));
   const std::size_t begin = object.string().ascii() ? place : byte_of_code_point(bytes, place);
-  MF_TRY(Value character, heap.string(slice(object.text(), begin, begin + code_point_at(bytes, begin).bytes)));
+  MF_TRY(Value character,
+         heap.string(slice(object.text(), begin, begin + code_point_at(bytes, begin).bytes)));
   return std::optional<Value>(std::move(character));
 }
 

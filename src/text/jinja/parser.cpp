@@ -322,9 +322,9 @@ Result<Target> Parser::as_target(const Expression& expression) const {
 
 Result<Ast> parse(std::string_view source, std::string_view name, const Limits& limits) {
   if (source.size() > limits.source_bytes) {
-    return Error(ErrorCode::unsupported, fmt::format("{}: {} bytes, expected at most {}", name,
-                                                     with_thousands(source.size()),
-                                                     with_thousands(limits.source_bytes)));
+    return Error(ErrorCode::unsupported,
+                 fmt::format("{}: {} bytes, expected at most {}", name, with_thousands(source.size()),
+                             with_thousands(limits.source_bytes)));
   }
   if (!is_valid_utf8(source)) return Error(ErrorCode::corrupt_data, fmt::format("{}: is not UTF-8", name));
   MF_TRY(std::vector<Token> tokens, tokenize(source, name));

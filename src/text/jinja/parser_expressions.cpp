@@ -23,7 +23,8 @@ std::uint32_t deepest(const Nodes&... nodes) {
 
 }  // namespace
 
-Result<ExpressionPtr> Parser::make(std::uint32_t line, std::uint32_t depth_below, decltype(Expression::node) node) {
+Result<ExpressionPtr> Parser::make(std::uint32_t line, std::uint32_t depth_below,
+                                   decltype(Expression::node) node) {
   if (depth_below >= limits_.depth) {
     return Error(ErrorCode::unsupported,
                  fmt::format("{}:{}: an expression nests deeper than {}", name_, line, limits_.depth));
@@ -81,8 +82,8 @@ Result<ExpressionPtr> Parser::negation() {
 
 Result<ExpressionPtr> Parser::comparison() {
   static constexpr std::pair<std::string_view, CompareOperator> kOperators[] = {
-      {"==", CompareOperator::equal},       {"!=", CompareOperator::not_equal},
-      {"<=", CompareOperator::less_equal},  {"<", CompareOperator::less},
+      {"==", CompareOperator::equal},         {"!=", CompareOperator::not_equal},
+      {"<=", CompareOperator::less_equal},    {"<", CompareOperator::less},
       {">=", CompareOperator::greater_equal}, {">", CompareOperator::greater}};
   const std::uint32_t line = current().line;
   MF_TRY(ExpressionPtr first, sum());
@@ -241,8 +242,8 @@ Result<ExpressionPtr> Parser::number() {
   }
   std::int64_t value = 0;
   if (std::from_chars(first, last, value, base).ec != std::errc{}) {
-    return Error(ErrorCode::unsupported, fmt::format("{}:{}: number '{}' does not fit in 64 bits", name_, token.line,
-                                                     printable(token.text, 40)));
+    return Error(ErrorCode::unsupported, fmt::format("{}:{}: number '{}' does not fit in 64 bits", name_,
+                                                     token.line, printable(token.text, 40)));
   }
   return make(token.line, 0, Constant{Value::integer(value)});
 }
@@ -437,7 +438,8 @@ Status Parser::call_argument(CallArguments& arguments) {
     const std::string name = take().text;
     take();
     for (const auto& named : arguments.named)
-      if (named.first == name) return error(line, fmt::format("argument '{}' is given twice", printable(name, 60)));
+      if (named.first == name)
+        return error(line, fmt::format("argument '{}' is given twice", printable(name, 60)));
     MF_TRY(ExpressionPtr value, expression());
     arguments.named.emplace_back(name, std::move(value));
   } else {
@@ -496,8 +498,8 @@ Result<ExpressionPtr> Parser::test(ExpressionPtr node) {
     MF_TRY(arguments, call_arguments(depth));
   } else if ((token.type == TokenType::name && !token.is_name("else") && !token.is_name("or") &&
               !token.is_name("and")) ||
-             token.type == TokenType::string || token.type == TokenType::integer || token.type == TokenType::real ||
-             token.is_op("[") || token.is_op("{")) {
+             token.type == TokenType::string || token.type == TokenType::integer ||
+             token.type == TokenType::real || token.is_op("[") || token.is_op("{")) {
     if (token.is_name("is")) return error(token.line, "tests cannot be chained with 'is'");
     MF_TRY_STATUS(enter());
     MF_TRY(ExpressionPtr argument, primary());

@@ -23,8 +23,8 @@ class Parser {
 
  private:
   struct TupleOptions {
-    bool simplified = false;   // primary expressions only: what is assigned to
-    bool conditional = true;   // `a if b else c` is one of them
+    bool simplified = false;    // primary expressions only: what is assigned to
+    bool conditional = true;    // `a if b else c` is one of them
     std::string_view end = {};  // a name that ends it
     bool in_parentheses = false;
   };
@@ -68,7 +68,8 @@ class Parser {
   Result<ExpressionPtr> filters_and_tests(ExpressionPtr node);
   Result<ExpressionPtr> attribute(ExpressionPtr node);
   Result<ExpressionPtr> subscript(ExpressionPtr node);
-  Result<ExpressionPtr> subscript_index(ExpressionPtr& begin, ExpressionPtr& end, ExpressionPtr& stride, bool& is_slice);
+  Result<ExpressionPtr> subscript_index(ExpressionPtr& begin, ExpressionPtr& end, ExpressionPtr& stride,
+                                        bool& is_slice);
   Result<ExpressionPtr> call(ExpressionPtr node);
   Result<ExpressionPtr> filter(ExpressionPtr node);  // from the name on
   Result<ExpressionPtr> filter_chain(ExpressionPtr node);
@@ -104,9 +105,10 @@ class Parser {
   const std::string_view name_;
   const Limits limits_;
   std::uint32_t depth_ = 0;
-  std::uint32_t conditional_ = 0;  // inside this many conditions, where an unknown filter fails only when reached
-  std::uint32_t loops_ = 0;        // around here, in the same macro
-  Uses uses_;                      // of the names that macros are given, since the last macro began
+  std::uint32_t conditional_ =
+      0;                     // inside this many conditions, where an unknown filter fails only when reached
+  std::uint32_t loops_ = 0;  // around here, in the same macro
+  Uses uses_;                // of the names that macros are given, since the last macro began
 };
 
 }  // namespace moeflux::jinja

@@ -17,11 +17,11 @@ namespace moeflux::jinja {
 namespace {
 
 constexpr std::string_view kTests[] = {
-    "odd",    "even",     "divisibleby", "defined", "undefined", "filter",      "test",     "none",    "boolean",
-    "false",  "true",     "integer",     "float",   "lower",     "upper",       "string",   "mapping", "number",
-    "sequence", "iterable", "callable",  "sameas",  "escaped",   "in",          "==",       "eq",      "equalto",
-    "!=",     "ne",       ">",           "gt",      "greaterthan", "ge",        ">=",       "<",       "lt",
-    "lessthan", "<=",     "le"};
+    "odd",     "even",   "divisibleby", "defined",  "undefined", "filter", "test",    "none",
+    "boolean", "false",  "true",        "integer",  "float",     "lower",  "upper",   "string",
+    "mapping", "number", "sequence",    "iterable", "callable",  "sameas", "escaped", "in",
+    "==",      "eq",     "equalto",     "!=",       "ne",        ">",      "gt",      "greaterthan",
+    "ge",      ">=",     "<",           "lt",       "lessthan",  "<=",     "le"};
 
 using Compare = bool (*)(std::partial_ordering);
 
@@ -78,8 +78,9 @@ std::optional<bool> plain(std::string_view name, const Value& input) {
   if (name == "iterable") return is_iterable(input);
   // What has a length and elements by key: a dict is one for Jinja, and so are views not.
   if (name == "sequence")
-    return input.is_undefined() || input.is_string() || input.is_dict() || input.is_sequence(SequenceKind::list) ||
-           input.is_sequence(SequenceKind::tuple) || input.is_sequence(SequenceKind::range);
+    return input.is_undefined() || input.is_string() || input.is_dict() ||
+           input.is_sequence(SequenceKind::list) || input.is_sequence(SequenceKind::tuple) ||
+           input.is_sequence(SequenceKind::range);
   if (name == "callable") return input.is(Kind::callable) || input.is(Kind::loop) || input.is_undefined();
   if (name == "escaped") return false;
   return std::nullopt;
@@ -87,7 +88,9 @@ std::optional<bool> plain(std::string_view name, const Value& input) {
 
 }  // namespace
 
-bool is_test(std::string_view name) { return std::find(std::begin(kTests), std::end(kTests), name) != std::end(kTests); }
+bool is_test(std::string_view name) {
+  return std::find(std::begin(kTests), std::end(kTests), name) != std::end(kTests);
+}
 
 Result<bool> apply_test(Evaluation& evaluation, std::string_view name, const Value& input,
                         const Arguments& arguments) {
@@ -101,7 +104,8 @@ Result<bool> apply_test(Evaluation& evaluation, std::string_view name, const Val
   }
   if (name == "odd" || name == "even") {
     MF_TRY_STATUS(bind(name, arguments, {}));
-    MF_TRY(const Value rest, arithmetic(ArithmeticOperator::modulo, input, Value::integer(2), evaluation.heap()));
+    MF_TRY(const Value rest,
+           arithmetic(ArithmeticOperator::modulo, input, Value::integer(2), evaluation.heap()));
     return equal(rest, Value::integer(name == "odd" ? 1 : 0), evaluation.budget());
   }
   if (name == "filter" || name == "test") {
@@ -109,7 +113,11 @@ Result<bool> apply_test(Evaluation& evaluation, std::string_view name, const Val
     return input.is_string() && (name == "filter" ? is_filter(input.bytes()) : is_test(input.bytes()));
   }
   if (!is_test(name)) return type_error(fmt::format("there is no test '{}'", printable(name, 60)));
-  MF_TRY(const Bound bound, bind(name, arguments, {name == "divisibleby" ? "num" : name == "in" ? "seq" : "other"}, 1));
+  MF_TRY(const Bound bound, bind(name, arguments,
+                                 {name == "divisibleby" ? "num"
+                                  : name == "in"        ? "seq"
+                                                        : "other"},
+                                 1));
   const Value& other = *bound[0];
   if (name == "divisibleby") return divisible(evaluation, input, other);
   if (name == "in") return contains(other, input, evaluation.budget());

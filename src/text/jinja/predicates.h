@@ -10,6 +10,7 @@ namespace moeflux::jinja {
 class Evaluation;
 
 bool is_test(std::string_view name);
-Result<bool> apply_test(Evaluation& evaluation, std::string_view name, const Value& input, const Arguments& arguments);
+Result<bool> apply_test(Evaluation& evaluation, std::string_view name, const Value& input,
+                        const Arguments& arguments);
 
 }  // namespace moeflux::jinja

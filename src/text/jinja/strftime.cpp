@@ -11,8 +11,9 @@ namespace {
 
 constexpr std::string_view kDays[] = {"Sunday",   "Monday", "Tuesday", "Wednesday",
                                       "Thursday", "Friday", "Saturday"};
-constexpr std::string_view kMonths[] = {"January", "February", "March",     "April",   "May",      "June",
-                                        "July",    "August",   "September", "October", "November", "December"};
+constexpr std::string_view kMonths[] = {"January",   "February", "March",    "April",
+                                        "May",       "June",     "July",     "August",
+                                        "September", "October",  "November", "December"};
 
 std::string_view day_name(const std::tm& time) { return kDays[std::clamp(time.tm_wday, 0, 6)]; }
 std::string_view month_name(const std::tm& time) { return kMonths[std::clamp(time.tm_mon, 0, 11)]; }
@@ -47,15 +48,16 @@ Result<std::string> directive(char letter, bool plain, const std::tm& time) {
     case 'F': return fmt::format("{}-{:02}-{:02}", year, time.tm_mon + 1, time.tm_mday);
     case 'T': return fmt::format("{:02}:{:02}:{:02}", time.tm_hour, time.tm_min, time.tm_sec);
     case 'R': return fmt::format("{:02}:{:02}", time.tm_hour, time.tm_min);
-    case 'D': return fmt::format("{:02}/{:02}/{:02}", time.tm_mon + 1, time.tm_mday, ((year % 100) + 100) % 100);
+    case 'D':
+      return fmt::format("{:02}/{:02}/{:02}", time.tm_mon + 1, time.tm_mday, ((year % 100) + 100) % 100);
     case 'z':
     case 'Z': return std::string();  // as of a time that knows no zone
     case 'n': return std::string("\n");
     case 't': return std::string("\t");
     case '%': return std::string("%");
     default:
-      return Error(ErrorCode::unsupported,
-                   fmt::format("strftime_now() does not support '%{}'", printable(std::string_view(&letter, 1))));
+      return Error(ErrorCode::unsupported, fmt::format("strftime_now() does not support '%{}'",
+                                                       printable(std::string_view(&letter, 1))));
   }
 }
 

@@ -22,7 +22,8 @@ std::size_t find_from(std::string_view text, std::string_view what, std::size_t 
   if (from > text.size()) return kNowhere;
   if (what.empty()) return from;
   const void* found = memmem(text.data() + from, text.size() - from, what.data(), what.size());
-  return found == nullptr ? kNowhere : static_cast<std::size_t>(static_cast<const char*>(found) - text.data());
+  return found == nullptr ? kNowhere
+                          : static_cast<std::size_t>(static_cast<const char*>(found) - text.data());
 }
 
 // The last place, which is searched for naively, so its worst case is paid for in advance.
@@ -39,7 +40,8 @@ Result<Value> part(const Value& self, std::size_t begin, std::size_t end, const 
 Result<std::optional<TextRange>> region(const Value& self, const std::optional<Value>& start,
                                         const std::optional<Value>& stop) {
   const auto length = static_cast<std::int64_t>(self.string().length);
-  const auto resolved = [&](const std::optional<Value>& value, std::int64_t otherwise) -> Result<std::int64_t> {
+  const auto resolved = [&](const std::optional<Value>& value,
+                            std::int64_t otherwise) -> Result<std::int64_t> {
     if (!value || value->is_none()) return otherwise;
     MF_TRY(std::int64_t at, whole("find", *value));
     return at < 0 ? std::max<std::int64_t>(at + length, 0) : at;
@@ -89,7 +91,8 @@ Result<Value> count_method(Evaluation& evaluation, const Value& self, const Argu
   const std::string_view inside = self.bytes().substr(within->begin, within->end - within->begin);
   if (what.empty()) return Value::integer(static_cast<std::int64_t>(count_code_points(inside)) + 1);
   std::int64_t count = 0;
-  for (std::size_t at = find_from(inside, what, 0); at != kNowhere; at = find_from(inside, what, at + what.size())) {
+  for (std::size_t at = find_from(inside, what, 0); at != kNowhere;
+       at = find_from(inside, what, at + what.size())) {
     MF_TRY_STATUS(evaluation.budget().work(what.size()));
     ++count;
   }
@@ -147,7 +150,8 @@ std::vector<TextRange> words(std::string_view text, std::uint64_t limit) {
       out.push_back({at, text.size()});  // spaces at the end included
       return out;
     }
-    while (end < text.size() && !is_space(code_point_at(text, end).value)) end += code_point_at(text, end).bytes;
+    while (end < text.size() && !is_space(code_point_at(text, end).value))
+      end += code_point_at(text, end).bytes;
     out.push_back({at, end});
     at = end;
   }
@@ -156,7 +160,9 @@ std::vector<TextRange> words(std::string_view text, std::uint64_t limit) {
 std::vector<TextRange> words_from_end(std::string_view text, std::uint64_t limit) {
   std::vector<TextRange> out;
   std::size_t end = text.size();
-  const auto space_before = [&](std::size_t at) { return is_space(code_point_at(text, previous_code_point(text, at)).value); };
+  const auto space_before = [&](std::size_t at) {
+    return is_space(code_point_at(text, previous_code_point(text, at)).value);
+  };
   while (true) {
     while (end > 0 && space_before(end)) end = previous_code_point(text, end);
     if (end == 0) break;
@@ -181,7 +187,8 @@ Result<Value> split_method(Evaluation& evaluation, const Value& self, const Argu
   const std::string_view bytes = self.bytes();
   MF_TRY_STATUS(evaluation.budget().work(bytes.size() * 2));
   if (!bound[0] || bound[0]->is_none()) {
-    return parts_of(self, from_the_end ? words_from_end(bytes, limit) : words(bytes, limit), evaluation.heap());
+    return parts_of(self, from_the_end ? words_from_end(bytes, limit) : words(bytes, limit),
+                    evaluation.heap());
   }
   MF_TRY(const std::string_view separator, text("split", *bound[0]));
   if (separator.empty()) return type_error("split() is given an empty separator");

@@ -37,8 +37,21 @@ bool is_letter(utf8proc_category_t c) { return c >= UTF8PROC_CATEGORY_LU && c <=
 // What a search for the end of a word looks through.
 bool is_case_ignorable(char32_t value) {
   switch (value) {
-    case U'\'': case U'.': case U':': case U'^': case U'`': case 0xA8: case 0xAD: case 0xAF: case 0xB4:
-    case 0xB7: case 0xB8: case 0x2018: case 0x2019: case 0x2024: case 0x2027: return true;
+    case U'\'':
+    case U'.':
+    case U':':
+    case U'^':
+    case U'`':
+    case 0xA8:
+    case 0xAD:
+    case 0xAF:
+    case 0xB4:
+    case 0xB7:
+    case 0xB8:
+    case 0x2018:
+    case 0x2019:
+    case 0x2024:
+    case 0x2027: return true;
     default: break;
   }
   const auto c = category(value);
@@ -151,9 +164,14 @@ bool is_cased(char32_t value) {
 bool is_printable(char32_t value) {
   if (value < 0x7F) return value >= 0x20;
   switch (category(value)) {
-    case UTF8PROC_CATEGORY_CN: case UTF8PROC_CATEGORY_CC: case UTF8PROC_CATEGORY_CF: case UTF8PROC_CATEGORY_CS:
-    case UTF8PROC_CATEGORY_CO: case UTF8PROC_CATEGORY_ZL: case UTF8PROC_CATEGORY_ZP: case UTF8PROC_CATEGORY_ZS:
-      return false;
+    case UTF8PROC_CATEGORY_CN:
+    case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_CS:
+    case UTF8PROC_CATEGORY_CO:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP:
+    case UTF8PROC_CATEGORY_ZS: return false;
     default: return true;
   }
 }
@@ -161,8 +179,8 @@ bool is_printable(char32_t value) {
 bool is_identifier_part(char32_t value) {
   if (value == U'_') return true;
   const auto c = category(value);
-  return is_letter(c) || c == UTF8PROC_CATEGORY_ND || c == UTF8PROC_CATEGORY_NL || c == UTF8PROC_CATEGORY_MN ||
-         c == UTF8PROC_CATEGORY_MC || c == UTF8PROC_CATEGORY_PC;
+  return is_letter(c) || c == UTF8PROC_CATEGORY_ND || c == UTF8PROC_CATEGORY_NL ||
+         c == UTF8PROC_CATEGORY_MN || c == UTF8PROC_CATEGORY_MC || c == UTF8PROC_CATEGORY_PC;
 }
 
 void append_upper(std::string& out, char32_t value) {

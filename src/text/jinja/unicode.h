@@ -28,11 +28,11 @@ std::size_t byte_of_code_point(std::string_view text, std::size_t index);
 
 void append_utf8(std::string& out, char32_t value);
 
-bool is_space(char32_t value);      // what str.strip() strips
-bool is_line_end(char32_t value);   // where str.splitlines() splits ("\r\n" is one)
+bool is_space(char32_t value);     // what str.strip() strips
+bool is_line_end(char32_t value);  // where str.splitlines() splits ("\r\n" is one)
 bool is_alphabetic(char32_t value);
-bool is_decimal(char32_t value);    // a digit of positional notation
-bool is_digit(char32_t value);      // these, and superscripts and the like
+bool is_decimal(char32_t value);  // a digit of positional notation
+bool is_digit(char32_t value);    // these, and superscripts and the like
 bool is_upper(char32_t value);
 bool is_lower(char32_t value);
 bool is_cased(char32_t value);

@@ -12,7 +12,7 @@
 namespace moeflux::jinja {
 namespace {
 
-constexpr std::size_t kIndexedFrom = 9;  // fewer entries are found faster one by one
+constexpr std::size_t kIndexedFrom = 9;          // fewer entries are found faster one by one
 constexpr std::int64_t kLongestRange = 100'000;  // as Jinja's sandbox has it
 
 }  // namespace
@@ -118,7 +118,8 @@ const Value* NamespaceObject::find(std::string_view name) const {
 Status Heap::admit(Object& object, std::size_t bytes) const {
   // Data nests up to 64 by itself, and templates put it into lists of their own.
   if (object.depth > 2 * budget_.limits().depth)
-    return Error(ErrorCode::unsupported, fmt::format("a value nests deeper than {}", 2 * budget_.limits().depth));
+    return Error(ErrorCode::unsupported,
+                 fmt::format("a value nests deeper than {}", 2 * budget_.limits().depth));
   MF_TRY_STATUS(budget_.take(bytes));
   object.charge = Charge(budget_, bytes);
   return {};
@@ -128,7 +129,8 @@ Result<Value> Heap::string(MarkedText text) const {
   MF_TRY_STATUS(budget_.room(text.bytes.size()));
   MF_TRY_STATUS(budget_.work(text.bytes.size()));
   auto object = std::make_shared<StringObject>();
-  MF_TRY_STATUS(admit(*object, sizeof(StringObject) + text.bytes.size() + text.data.size() * sizeof(TextRange)));
+  MF_TRY_STATUS(
+      admit(*object, sizeof(StringObject) + text.bytes.size() + text.data.size() * sizeof(TextRange)));
   object->text = std::move(text);
   object->length = count_code_points(object->text.bytes);
   return Value(Kind::string, std::move(object));
@@ -169,7 +171,8 @@ Result<Value> Heap::dict(std::vector<std::pair<Value, Value>> entries) const {
     object->put(std::move(key), std::move(value));
   }
   if (++object->depth > 2 * budget_.limits().depth)
-    return Error(ErrorCode::unsupported, fmt::format("a value nests deeper than {}", 2 * budget_.limits().depth));
+    return Error(ErrorCode::unsupported,
+                 fmt::format("a value nests deeper than {}", 2 * budget_.limits().depth));
   return Value(Kind::dict, std::move(object));
 }
 
@@ -295,7 +298,8 @@ Error type_error(std::string message) { return Error(ErrorCode::corrupt_data, st
 Error undefined_error(const Value& undefined) { return type_error(undefined.undefined_why()); }
 
 bool is_iterable(const Value& value) {
-  return value.is_undefined() || value.is_string() || value.is_sequence() || value.is_dict() || value.is(Kind::loop);
+  return value.is_undefined() || value.is_string() || value.is_sequence() || value.is_dict() ||
+         value.is(Kind::loop);
 }
 
 std::optional<std::size_t> length_of(const Value& value) {

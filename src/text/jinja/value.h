@@ -76,7 +76,7 @@ class Value {
   bool is_dict() const { return kind_ == Kind::dict; }
   bool is_sequence() const { return kind_ == Kind::sequence; }
   bool is_sequence(SequenceKind kind) const;
-  bool is_number() const { return kind_ >= Kind::boolean && kind_ <= Kind::real; }   // booleans are numbers
+  bool is_number() const { return kind_ >= Kind::boolean && kind_ <= Kind::real; }  // booleans are numbers
   bool is_whole() const { return kind_ == Kind::boolean || kind_ == Kind::integer; }
 
   // A scalar or a container from data. Strings: see their marks.
@@ -129,7 +129,7 @@ struct StringObject : Object {
 struct SequenceObject : Object {
   SequenceKind kind = SequenceKind::list;
   std::vector<Value> items;
-  std::size_t next = 0;  // of a generator: how many items were taken
+  std::size_t next = 0;                          // of a generator: how many items were taken
   std::int64_t start = 0, stop = 0, stride = 1;  // of a range
   bool is_group = false;  // a tuple of groupby(): its parts are called grouper and list
 };

@@ -1,0 +1,127 @@
+// Control, scopes and macros.
+
+#include <gtest/gtest.h>
+
+#include "text/jinja/testing/render.h"
+
+namespace moeflux::jinja {
+namespace {
+
+using testing::text_of;
+
+TEST(Statements, SetInALoopDoesNotLeakAndInAnIfItDoes) {
+  EXPECT_EQ(text_of("{% set x = 1 %}{% for i in [2, 3] %}{{ x }}{% set x = i %}{{ x }}{% endfor %}{{ x }}"),
+            "12131");
+  EXPECT_EQ(text_of("{% set x = 1 %}{% if true %}{% set x = 2 %}{% endif %}{{ x }}"), "2");
+}
+
+TEST(Statements, NamespacesCarryValuesOutOfLoops) {
+  EXPECT_EQ(text_of("{% set ns = namespace(n=0) %}{% for i in [1, 2] %}{% set ns.n = ns.n + i %}{% endfor "
+                    "%}{{ ns.n }}"),
+            "3");
+  EXPECT_EQ(text_of("\n{% set d = {} %}{% set d.x = 1 %}"),
+            "error: test.jinja:2: only attributes of a namespace can be set, and 'd' is none");
+}
+
+TEST(Statements, LoopsKnowWhereTheyAre) {
+  EXPECT_EQ(
+      text_of("{% for x in 'abc' %}{{ loop.index }}{{ loop.index0 }}{{ loop.revindex }}{{ loop.first }}"
+              "{{ loop.last }}{{ loop.previtem }}{{ loop.nextitem }}{{ loop.cycle('-', '+') }} {% endfor %}"),
+      "103TrueFalseb- 212FalseFalseac+ 321FalseTrueb- ");
+  EXPECT_EQ(text_of("{% for x in [1, 1, 2] %}{{ loop.changed(x) }} {% endfor %}"), "True False True ");
+}
+
+TEST(Statements, LoopsFilterUnpackBreakAndContinue) {
+  EXPECT_EQ(text_of("{% for x in range(6) if x is odd %}{{ x }}/{{ loop.length }} {% endfor %}"),
+            "1/3 3/3 5/3 ");
+  EXPECT_EQ(text_of("{% for k, (a, b) in [(1, (2, 3))] %}{{ k }}{{ a }}{{ b }}{% endfor %}"), "123");
+  EXPECT_EQ(text_of("{% for x in range(9) %}{% if x == 1 %}{% continue %}{% endif %}{% if x == 3 %}{% break "
+                    "%}{% endif %}{{ x }}{% endfor %}"),
+            "02");
+  EXPECT_EQ(text_of("{% for x in [] %}a{% else %}none{% endfor %}"), "none");
+  EXPECT_EQ(text_of("{% for a, b in [1] %}{% endfor %}"),
+            "error: test.jinja:1: 'int' object is not iterable");
+}
+
+TEST(Statements, LoopsRecurse) {
+  const Json tree = Json::parse(R"([{"v": 1, "c": [{"v": 2, "c": []}]}])");
+  EXPECT_EQ(text_of("{% for n in t recursive %}[{{ n.v }}.{{ loop.depth }}{{ loop(n.c) }}]{% endfor %}",
+                    {{"t", tree}}),
+            "[1.1[2.2]]");
+}
+
+TEST(Statements, MacrosTakeArgumentsLikePythonFunctions) {
+  const std::string macro = "{% macro m(a, b=a) %}{{ a }}-{{ b }}{% endmacro %}";
+  EXPECT_EQ(
+      text_of(macro +
+              "{{ m(1) }} {{ m(1, 2) }} {{ m(b=1, a=2) }} {{ m(*[3, 4]) }} {{ m(**{'a': 5}) }} {{ m() }}"),
+      "1-1 1-2 2-1 3-4 5-5 -");
+  EXPECT_EQ(text_of(macro + "{{ m(1, 2, 3) }}"), "error: test.jinja:1: macro 'm' takes at most 2 arguments");
+  EXPECT_EQ(text_of(macro + "{{ m(c=1) }}"), "error: test.jinja:1: macro 'm' takes no argument 'c'");
+  EXPECT_EQ(text_of("{% macro m() %}{{ varargs }}{{ kwargs }}{% endmacro %}{{ m(1, x=2) }}"), "(1,){'x': 2}");
+}
+
+TEST(Statements, MacrosSeeWhatSurroundsThemInTheSource) {
+  EXPECT_EQ(
+      text_of("{% macro m() %}{{ x }}{% endmacro %}{% set x = 1 %}{% for x in [2] %}{{ m() }}{% endfor %}"),
+      "1");
+}
+
+TEST(Statements, CallBlocksPassTheirBody) {
+  EXPECT_EQ(text_of("{% macro m() %}<{{ caller(1) }}>{% endmacro %}{% set y = 2 %}{% call(x) m() %}{{ x }}{{ "
+                    "y }}{% endcall %}"),
+            "<12>");
+}
+
+TEST(Statements, BlocksOfTextAreCapturedAndFiltered) {
+  EXPECT_EQ(text_of("{% set x | upper %}a{{ 1 }}{% endset %}{{ x }}{% filter replace('b', 'c') | upper "
+                    "%}ab{% endfilter %}"),
+            "A1AC");
+  EXPECT_EQ(text_of("{% with a = 1 %}{% with a = 2, b = a %}{{ b }}{% endwith %}{% endwith %}{{ a }}"), "1");
+  EXPECT_EQ(text_of("{% generation %}a{% set z = 1 %}{% endgeneration %}{{ z }}"), "a");
+}
+
+TEST(Statements, UndefinedValuesPrintNothingAndFailWhenUsed) {
+  EXPECT_EQ(text_of("[{{ x }}]{{ x is defined }}{% if x %}{% endif %}{% for y in x %}{% endfor %}"),
+            "[]False");
+  EXPECT_EQ(text_of("\n\n{{ x.y }}"), "error: test.jinja:3: 'x' is undefined");
+  EXPECT_EQ(text_of("{{ m.a.b }}", {{"m", Json::object()}}),
+            "error: test.jinja:1: 'dict object' has no attribute 'a'");
+  EXPECT_EQ(text_of("{{ m[7].b }}", {{"m", Json::array()}}),
+            "error: test.jinja:1: 'list object' has no element 7");
+  EXPECT_EQ(text_of("{{ x + 1 }}"), "error: test.jinja:1: 'x' is undefined");
+}
+
+TEST(Statements, ErrorsPointAtTheInnermostLine) {
+  EXPECT_EQ(text_of("{% if true %}\n{{ 1\n  + nil.x.y }}\n{% endif %}", {{"nil", nullptr}}),
+            "error: test.jinja:3: 'None' has no attribute 'x'");
+  EXPECT_EQ(text_of("{% macro m() %}\n{{ 1 / 0 }}{% endmacro %}\n\n{{ m() }}"),
+            "error: test.jinja:2: division by zero");
+}
+
+TEST(Statements, ExceptionsOfTheTemplateAreRecognised) {
+  const auto out = testing::render("a\n{{ raise_exception('roles must alternate ' ~ 1) }}");
+  ASSERT_FALSE(out);
+  EXPECT_EQ(out.error().code(), ErrorCode::invalid_argument);
+  EXPECT_EQ(out.error().message(), "test.jinja:2: the template says: roles must alternate 1");
+}
+
+TEST(Statements, TheSandboxForbidsChanges) {
+  EXPECT_EQ(text_of("{{ [].append(1) }}"),
+            "error: test.jinja:1: access to attribute 'append' of a 'list' is refused: templates may not "
+            "change it");
+  EXPECT_EQ(text_of("{{ {}.update({}) }}"),
+            "error: test.jinja:1: access to attribute 'update' of a 'dict' is refused: templates may not "
+            "change it");
+  EXPECT_EQ(text_of("[{{ ''.__class__ }}]"), "[]");
+}
+
+TEST(Statements, DotsFindMethodsFirstAndBracketsElements) {
+  const Json d = {{"items", "mine"}, {"a", 1}};
+  EXPECT_EQ(
+      text_of("{{ d.items()|length }}{{ d['items'] }}{{ d.a }}{{ d['a'] }}{{ d['get']('a') }}", {{"d", d}}),
+      "2mine111");
+}
+
+}  // namespace
+}  // namespace moeflux::jinja
