@@ -214,7 +214,7 @@ class Walk {
   void rewind(Disturbance kind) {
     const std::uint32_t now = plain_.position(), position = some_place();
     note(fmt::format("rewind from {} to {}{}", now, position, kind == Disturbance::none ? "" : " or not"));
-    const Status result =
+    const Result<StepStatistics> result =
         disturbed(kind, [&](const StepOptions& options) { return session_.rewind(position, options); });
     if (position > now) {
       EXPECT_TRUE(fails_with(result, ErrorCode::invalid_argument));

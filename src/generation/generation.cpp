@@ -1,5 +1,7 @@
 #include "generation/generation.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -35,6 +37,10 @@ Result<Generation> Generation::begin(const GenerationSetting& setting, const Gen
                                      const Prompt& prompt, SamplingWorkspace& workspace) {
   if (!options.stop.empty()) MF_TRY_STATUS(StopStrings::check(options.stop));
   MF_TRY(Sampler sampler, Sampler::create(options.sampling, workspace));
+  for (const TokenId token : prompt.tokens)
+    if (token.index() >= workspace.vocabulary_size())
+      return Error(ErrorCode::token_out_of_range, fmt::format("token {} is not one of the vocabulary's {}",
+                                                              token.index(), workspace.vocabulary_size()));
   Generation generation(setting, options, prompt, std::move(sampler));
   for (const TokenId token : prompt.tokens) generation.sampler_.accept_prompt(token);
   return generation;

@@ -90,7 +90,8 @@ struct GenerationSetting {
 
 class Generation {
  public:
-  // Options that make no sense are refused by name. `workspace` is of the model's vocabulary.
+  // Options that make no sense are refused by name, and so is a token that the vocabulary does not have. `workspace` is
+  // of the model's vocabulary.
   static Result<Generation> begin(const GenerationSetting& setting, const GenerationOptions& options,
                                   const Prompt& prompt, SamplingWorkspace& workspace);
 

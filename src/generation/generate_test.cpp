@@ -1,0 +1,261 @@
+#include "generation/generate.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <random>
+
+#include "generation/test_text.h"
+#include "io/temporary_directory.h"
+#include "model/testing/tiny_packed_model.h"
+
+namespace moeflux {
+namespace {
+
+using testing::HasSubstr;
+
+// Random models with and without recurrent layers; ids are those of Tern's tokenizer, as far as they go.
+struct Generating : testing::TestWithParam<const char*> {
+  TemporaryDirectory temporary;
+  PosixFileSystem files;
+  std::shared_ptr<Engine> engine;
+  GenerationRequest request;
+
+  void SetUp() override {
+    engine = opened(64, 5);
+    request.options.sampling.temperature = 0;
+    request.options.ignores_end = true;
+    request.options.max_tokens = 12;
+    for (std::uint32_t i = 0; i < 11; ++i) request.prompt.tokens.emplace_back((i * 37 + 5) % 90);
+  }
+
+  std::shared_ptr<Engine> opened(std::uint32_t context, std::uint32_t step_rows) {
+    const bool is_qwen = std::string_view(GetParam()) == "qwen";
+    const Manifest manifest = tiny_manifest(is_qwen ? tiny_qwen_config() : tiny_deepseek_config());
+    const auto path = write_packed_model(temporary, manifest);
+    std::mt19937 random(7);
+    const auto small_numbers = [&](std::size_t size) {
+      std::string bytes(size, '\0');
+      for (std::size_t i = 0; i < size; ++i) {
+        const auto drawn = static_cast<unsigned>(random());
+        bytes[i] = static_cast<char>(i % 2 == 0 ? drawn & 0xff : (drawn & 0x80) | 0x3d);
+      }
+      return bytes;
+    };
+    temporary.write("model/resident.bin", small_numbers(manifest.resident_bytes));
+    for (const ExpertFile& file : manifest.experts)
+      temporary.write("model/" + file.file, small_numbers(file.bytes));
+    EngineOptions options;
+    options.threads = 1;
+    options.context = context;
+    options.step_rows = step_rows;
+    Result<std::shared_ptr<Engine>> result = Engine::open(files, path, options);
+    EXPECT_TRUE(result) << result.error().message();
+    return *result;
+  }
+
+  Session new_session() { return *engine->new_session(); }
+  GenerationResult generated(Session& session, Listener& listener) {
+    Result<GenerationResult> result = generate(session, tern_text(), request, listener);
+    EXPECT_TRUE(result) << result.error().message();
+    return result ? *std::move(result) : GenerationResult();
+  }
+  GenerationResult generated(Session& session) {
+    Listener listener;
+    return generated(session, listener);
+  }
+  std::vector<TokenId> fresh_reply() {
+    Session session = new_session();
+    return generated(session).tokens;
+  }
+};
+
+TEST_P(Generating, GreedilyTakesTheBestTokenEachTime) {
+  Session session = new_session();
+  Listener listener;
+  const GenerationResult result = generated(session, listener);
+  EXPECT_EQ(result.reason, FinishReason::length);
+  ASSERT_EQ(result.tokens.size(), 12u);
+  EXPECT_EQ(result.tokens, listener.tokens);
+  EXPECT_EQ(session.position(), 11u + 11);  // all but the last token
+
+  Session plain = new_session();
+  std::vector<float> logits(engine->config().vocabulary);
+  ASSERT_TRUE(plain.extend(request.prompt.tokens, logits));
+  for (const TokenId token : result.tokens) {
+    const auto best = std::ranges::max_element(logits) - logits.begin();
+    ASSERT_EQ(token, TokenId(static_cast<std::uint32_t>(best)));
+    ASSERT_TRUE(plain.extend(std::span(&token, 1), logits));
+  }
+}
+
+TEST_P(Generating, CountsItsWork) {
+  Session session = new_session();
+  Listener listener;
+  const GenerationResult result = generated(session, listener);
+  EXPECT_EQ(result.statistics.prompt_tokens, 11u);
+  EXPECT_EQ(result.statistics.reused_tokens, 0u);
+  EXPECT_EQ(result.statistics.reply_tokens, 12u);
+  EXPECT_EQ(result.statistics.steps.rows, 11u + 11);
+  EXPECT_EQ(listener.prompt.front(), std::pair(0u, 11u));
+  EXPECT_EQ(listener.prompt.back(), std::pair(11u, 11u));
+  EXPECT_EQ(listener.prompt.size(), 1u + 3);  // steps of 5 rows
+}
+
+TEST_P(Generating, GoesOnFromWhatTheSessionKnows) {
+  Session session = new_session();
+  const std::vector<TokenId> first = generated(session).tokens;
+  request.prompt.tokens.insert(request.prompt.tokens.end(), first.begin(), first.end());
+  request.prompt.tokens.emplace_back(1);
+  const GenerationResult second = generated(session);
+  EXPECT_EQ(second.statistics.reused_tokens, 11u + 11);
+  EXPECT_EQ(second.statistics.steps.rows, 2u + 11);
+  EXPECT_EQ(second.tokens, fresh_reply());
+}
+
+TEST_P(Generating, GoesBackToWhereTheNextPromptParts) {
+  request.prompt.stable_tokens = 9;
+  Session session = new_session();
+  generated(session);
+  EXPECT_EQ(session.checkpoint_count(), 1u);
+  request.prompt.tokens[10] = TokenId(2);
+  request.prompt.tokens.emplace_back(3);
+  const GenerationResult second = generated(session);
+  EXPECT_EQ(second.statistics.reused_tokens, std::string_view(GetParam()) == "qwen" ? 9u : 10u);
+  EXPECT_EQ(second.tokens, fresh_reply());
+}
+
+TEST_P(Generating, AnswersTheSameQuestionAgain) {
+  request.prompt.stable_tokens = 9;
+  Session session = new_session();
+  const GenerationResult first = generated(session), second = generated(session);
+  EXPECT_EQ(first.tokens, second.tokens);
+  EXPECT_GE(second.statistics.reused_tokens, 9u);
+  EXPECT_LT(second.statistics.reused_tokens, 11u);
+}
+
+TEST_P(Generating, StartsAnewWhereNothingIsShared) {
+  Session session = new_session();
+  generated(session);
+  for (TokenId& token : request.prompt.tokens) token = TokenId(token.index() + 1);
+  const GenerationResult other = generated(session);
+  EXPECT_EQ(other.statistics.reused_tokens, 0u);
+  EXPECT_EQ(other.tokens, fresh_reply());
+}
+
+TEST_P(Generating, IsTheSameHoweverThePromptIsCutAndWhateverTheSessionWas) {
+  request.options.sampling.temperature = 1.3;
+  request.options.sampling.seed = 42;
+  const std::vector<TokenId> expected = fresh_reply();
+  for (const std::uint32_t step_rows : {1u, 4u, 64u}) {
+    const auto other = opened(64, step_rows);
+    Session session = *other->new_session();
+    ASSERT_TRUE(session.extend(std::span(request.prompt.tokens).first(step_rows % 11)));
+    EXPECT_EQ(generated(session).tokens, expected) << step_rows;
+  }
+}
+
+// As a server will do it: several generations, one step for all of them.
+TEST_P(Generating, IsTheSameInABatch) {
+  request.options.sampling.temperature = 1.3;
+  request.options.sampling.seed = 42;
+  const std::vector<TokenId> expected = fresh_reply();
+  const auto batch_engine = opened(64, 64);
+  const std::size_t vocabulary = batch_engine->config().vocabulary;
+  SamplingWorkspace workspace(vocabulary);
+  Listener listener;
+  std::vector<Session> sessions;
+  std::vector<Generation> generations;
+  std::vector<std::vector<float>> logits(3, std::vector<float>(vocabulary));
+  std::vector<Prompt> prompts(3, request.prompt);
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    if (i != 1) prompts[i].tokens.resize(3 + i, TokenId(0));
+    GenerationOptions options = request.options;
+    options.sampling.seed = 42 + (i == 1 ? 0 : i);
+    options.max_tokens = i == 0 ? 5 : 12;
+    sessions.push_back(*batch_engine->new_session());
+    generations.push_back(
+        *Generation::begin({tern_text(), {}, request.tools}, options, prompts[i], workspace));
+  }
+  std::vector<std::vector<TokenId>> next(3);
+  for (std::size_t i = 0; i < 3; ++i) next[i] = prompts[i].tokens;
+  while (true) {
+    std::vector<Segment> batch;
+    for (std::size_t i = 0; i < 3; ++i)
+      if (!generations[i].is_finished())
+        batch.push_back({&sessions[i], next[i], WantedLogits::last, logits[i]});
+    if (batch.empty()) break;
+    ASSERT_TRUE(batch_engine->step(batch));
+    for (std::size_t i = 0; i < 3; ++i)
+      if (!generations[i].is_finished()) {
+        const std::optional<TokenId> token = *generations[i].next(logits[i], listener);
+        if (token) next[i] = {*token};
+      }
+  }
+  EXPECT_TRUE(std::ranges::equal(generations[1].tokens(), expected));
+}
+
+TEST_P(Generating, IsCancelledWithinALayerAndTheSessionCanGoOn) {
+  const std::vector<TokenId> expected = fresh_reply();
+  Session session = new_session();
+  const std::atomic<bool> cancel = true;
+  request.cancel = &cancel;
+  const GenerationResult cancelled = generated(session);
+  EXPECT_EQ(cancelled.reason, FinishReason::cancelled);
+  EXPECT_TRUE(cancelled.tokens.empty());
+  request.cancel = nullptr;
+  EXPECT_EQ(generated(session).tokens, expected);
+}
+
+TEST_P(Generating, EndsWhenItsListenerHasHeardEnough) {
+  const std::vector<TokenId> expected = fresh_reply();
+  Session session = new_session();
+  Listener listener;
+  listener.enough = 3;
+  const GenerationResult result = generated(session, listener);
+  EXPECT_EQ(result.reason, FinishReason::cancelled);
+  EXPECT_TRUE(std::ranges::equal(result.tokens, std::span(expected).first(3)));
+  EXPECT_EQ(generated(session).tokens, expected);
+}
+
+TEST_P(Generating, EndsWhereTheContextEnds) {
+  engine = opened(16, 5);
+  request.options.max_tokens = GenerationOptions::kNoLimit;
+  Session session = new_session();
+  const GenerationResult result = generated(session);
+  EXPECT_EQ(result.reason, FinishReason::context_full);
+  EXPECT_EQ(result.tokens.size(), 16u - 11 + 1);
+  EXPECT_EQ(session.position(), 16u);
+}
+
+TEST_P(Generating, EndsAtAnEndTokenOfTheModel) {
+  const std::vector<TokenId> expected = fresh_reply();
+  request.options.ignores_end = false;
+  request.options.sampling.logit_bias = {{engine->config().end_tokens[0], 1000.0f}};
+  Session session = new_session();
+  const GenerationResult result = generated(session);
+  EXPECT_EQ(result.reason, FinishReason::end_of_text);
+  EXPECT_TRUE(result.tokens.empty());
+}
+
+TEST_P(Generating, RefusesPromptsThatCannotBe) {
+  Session session = new_session();
+  Listener listener;
+  request.prompt.tokens.resize(65, TokenId(1));
+  const Result<GenerationResult> long_one = generate(session, tern_text(), request, listener);
+  ASSERT_FALSE(long_one);
+  EXPECT_EQ(long_one.error().code(), ErrorCode::context_full);
+  EXPECT_THAT(long_one.error().message(), HasSubstr("65 tokens does not fit into a context of 64"));
+  request.prompt.tokens = {TokenId(96)};
+  EXPECT_EQ(generate(session, tern_text(), request, listener).error().code(), ErrorCode::token_out_of_range);
+  request.prompt.tokens.clear();
+  EXPECT_EQ(generate(session, tern_text(), request, listener).error().code(), ErrorCode::invalid_argument);
+  EXPECT_EQ(session.position(), 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Generating, testing::Values("qwen", "deepseek"),
+                         [](const auto& named) { return std::string(named.param); });
+
+}  // namespace
+}  // namespace moeflux
