@@ -140,7 +140,7 @@ class Generator {
     if (chance(0.3)) options.frequency_penalty = real(-2, 2);
     while (chance(0.2))
       options.logit_bias.push_back({TokenId{below(vocabulary)}, static_cast<float>(real(-5, 5))});
-    options.repeat_last_n = -1;
+    options.repeat_last_n = chance(0.5) ? -1 : static_cast<std::int32_t>(below(10));
     return options;
   }
 
@@ -164,6 +164,14 @@ TEST(SamplingChain, KeepsAndChoosesWhatAFullSortDoes) {
     while (generator.chance(0.8))
       sampler.accept(TokenId{generated.emplace_back(generator.below(vocabulary))});
 
+    const std::uint64_t index = generated.size();
+    // Out of the window go the tokens of the prompt first.
+    while (options.repeat_last_n >= 0 &&
+           prompt.size() + generated.size() > static_cast<std::size_t>(options.repeat_last_n)) {
+      std::vector<std::uint32_t>& oldest = prompt.empty() ? generated : prompt;
+      oldest.erase(oldest.begin());
+    }
+
     const auto choice = sampler.sample(logits);
     ASSERT_TRUE(choice) << choice.error().message();
     const Expected expected = cut(options, ranked(options, logits, prompt, generated));
@@ -176,7 +184,7 @@ TEST(SamplingChain, KeepsAndChoosesWhatAFullSortDoes) {
     ASSERT_EQ(choice->candidates, count);
 
     normalize(kept);
-    const double place = static_cast<double>(random_bits(*options.seed, generated.size())) * 0x1p-64;
+    const double place = static_cast<double>(random_bits(*options.seed, index)) * 0x1p-64;
     double before = 0;
     std::size_t chosen = 0;
     while (chosen + 1 < count && before + kept[chosen].probability <= place)
