@@ -54,24 +54,27 @@ class JsonAutomaton {
     done,
     string,
     escape,  // after a backslash
+    // Digits of \uXXXX, of a high surrogate, and the low one that must follow that.
     hex1,
     hex2,
     hex2_after_d,
     hex3,
-    hex4,  // digits of \uXXXX
+    hex4,
     high_hex3,
-    high_hex4,  // of a high surrogate
+    high_hex4,
     low_backslash,
     low_u,
     low_d,
-    low_hex2,  // of the low surrogate that follows it
+    low_hex2,
+    // How many bytes of a UTF-8 sequence are missing; after E0, ED, F0 and F4 the next has a narrower range.
     tail1,
     tail2,
-    tail3,  // bytes of a UTF-8 sequence that are missing
+    tail3,
     tail_e0,
     tail_ed,
     tail_f0,
-    tail_f4,  // the second byte after these has a narrower range
+    tail_f4,
+    // Numbers, by what came last.
     minus,
     zero,
     integer,
@@ -80,6 +83,7 @@ class JsonAutomaton {
     exponent,
     exponent_sign,
     exponent_digits,
+    // Beginnings of true, false and null.
     t,
     tr,
     tru,
