@@ -144,6 +144,17 @@ std::size_t end_of_part(NormalForm form, std::string_view text, std::size_t at) 
   return at;
 }
 
+// How many bytes the characters have with which both begin.
+std::size_t common_characters(std::string_view a, std::string_view b) {
+  std::size_t same = 0;
+  while (same < a.size() && same < b.size()) {
+    const std::size_t bytes = code_point_at(a, same).bytes;
+    if (a.substr(same, bytes) != b.substr(same, bytes)) break;
+    same += bytes;
+  }
+  return same;
+}
+
 // False, and `out` untouched, when all of the text stays.
 bool apply(NormalForm form, std::string_view text, std::string& out, std::vector<Change>& changes) {
   std::size_t copied = 0;  // up to here `text` is in `out`
@@ -161,8 +172,12 @@ bool apply(NormalForm form, std::string_view text, std::string& out, std::vector
     out += text.substr(copied, last - copied);
     const std::size_t begin = out.size();
     part->append(text.substr(last, end - last), out);
-    if (std::string_view(out).substr(begin) != text.substr(last, end - last))
-      changes.push_back({{last, end}, {begin, out.size()}});
+    const std::string_view before = text.substr(last, end - last),
+                           after = std::string_view(out).substr(begin);
+    if (before != after) {
+      const std::size_t same = common_characters(before, after);
+      changes.push_back({{last + same, end}, {begin + same, out.size()}});
+    }
     copied = at = last = end;
   }
   if (!part) return false;
