@@ -119,15 +119,26 @@ Result<Value> numbers(ArithmeticOperator op, const Value& a, const Value& b) {
   return Value::real(out, data);
 }
 
+Result<Value> repeated_string(const MarkedText& what, std::uint64_t count, const Heap& heap) {
+  const std::uint64_t size = what.bytes.size();
+  if (size == 0 || count == 0) return heap.string("");
+  if (count > heap.budget().limits().string_bytes / size) return heap.budget().too_long();
+  const bool all_data = what.data.size() == 1 && what.data[0] == TextRange{0, what.bytes.size()};
+  if (what.data.empty() || all_data) {  // in one piece, which doubles until it is long enough
+    std::string bytes;
+    bytes.reserve(size * count);
+    bytes = what.bytes;
+    while (bytes.size() < size * count) bytes.append(bytes, 0, size * count - bytes.size());
+    return heap.string(all_data ? MarkedText::from_data(bytes) : MarkedText::from_template(bytes));
+  }
+  TextBuilder out = heap.builder();
+  for (std::uint64_t i = 0; i < count && !out.over(); ++i) out.add(what);
+  return heap.string(std::move(out));
+}
+
 Result<Value> repeated(const Value& what, std::int64_t times, const Heap& heap) {
   const std::uint64_t count = times < 0 ? 0 : static_cast<std::uint64_t>(times);
-  if (what.is_string()) {
-    const std::uint64_t size = what.bytes().size();
-    if (size > 0 && count > heap.budget().limits().string_bytes / size) return heap.budget().too_long();
-    TextBuilder out = heap.builder();
-    for (std::uint64_t i = 0; size > 0 && i < count; ++i) out.add(what.text());
-    return heap.string(std::move(out));
-  }
+  if (what.is_string()) return repeated_string(what.text(), count, heap);
   const SequenceObject& sequence = what.sequence();
   const std::uint64_t size = sequence.items.size();
   if (size > 0 && count > heap.budget().limits().string_bytes / (size * sizeof(Value)))
