@@ -274,7 +274,7 @@ typedef struct mf_event {
   size_t text_bytes;
   const char* name; /* ended by a NUL */
   uint32_t token;
-  float logprob; /* of the model's own distribution */
+  float logprob; /* of the model's own distribution; NaN unless logprobs are asked for */
   uint32_t done, total;
 } mf_event;
 
@@ -308,7 +308,7 @@ typedef struct mf_generate_options {
   uint32_t json_object;    /* nonzero: the reply is exactly one JSON object */
   uint32_t ignore_end;     /* nonzero: end tokens are tokens like others */
   uint32_t raw_reply;      /* nonzero: reasoning and tool calls are not looked for, all of it is text */
-  uint32_t reserved;       /* 0 */
+  uint32_t logprobs;       /* nonzero: MF_EVENT_TOKEN has the token's logprob */
   const mf_cancel* cancel; /* NULL: never */
 } mf_generate_options;
 

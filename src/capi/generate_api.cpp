@@ -100,6 +100,7 @@ SamplingOptions sampling_of(const mf_generate_options& given, const SamplingDefa
   take(options.repetition_penalty, given.repetition_penalty);
   take(options.presence_penalty, given.presence_penalty);
   take(options.frequency_penalty, given.frequency_penalty);
+  options.logprobs = given.logprobs != 0;
   if (given.greedy != 0) options.temperature = 0;
   if (given.seed != 0) options.seed = given.seed;
   return options;
@@ -184,7 +185,6 @@ mf_status mf_generate(mf_session* session, const mf_text* text, const mf_generat
     if (result != nullptr && result->struct_size < kFirstResult)
       return wrong_struct_size("mf_generate_result", kFirstResult, result->struct_size);
     MF_TRY(const mf_generate_options known, read_options(options, "mf_generate_options", kFirstOptions));
-    if (known.reserved != 0) return unknown_option("mf_generate_options");
 
     GenerationRequest request;
     MF_TRY(request.options, generation_options_of(known, text->text));

@@ -1,0 +1,265 @@
+#include "cli/chatting.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <fstream>
+#include <iterator>
+
+#include "io/posix_file_system.h"
+#include "io/temporary_directory.h"
+
+namespace moeflux::cli {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+// A person who has decided beforehand what to type.
+class Script final : public ChatTerminal {
+ public:
+  Result<Line> read_line() override {
+    if (lines.empty()) return Line{Line::Kind::end_of_input, ""};
+    Line line = lines.front();
+    lines.pop_front();
+    return line;
+  }
+  Status write(std::string_view text) override {
+    written += text;
+    if (!interrupt_after.empty() && written.find(interrupt_after) != std::string::npos) interrupted = true;
+    return {};
+  }
+  void note(std::string_view line) override { notes.emplace_back(line); }
+  void progress(std::string_view line) override { progress_lines.emplace_back(line); }
+  bool has_style() const override { return false; }
+  int while_interruptible(FunctionRef<void(const std::atomic<bool>&)> work) override {
+    interrupted = false;
+    work(interrupted);
+    return interrupted ? presses : 0;
+  }
+
+  void types(const std::string& text) { lines.push_back({Line::Kind::text, text}); }
+  void presses_ctrl_c() { lines.push_back({Line::Kind::interrupted, ""}); }
+
+  std::deque<Line> lines;
+  std::string written, interrupt_after;
+  std::vector<std::string> notes, progress_lines;
+  std::atomic<bool> interrupted = false;
+  int presses = 1;
+};
+
+struct Chatting : testing::Test {
+  static std::filesystem::path packed_tern() {
+    static const TemporaryDirectory temporary;
+    static const std::filesystem::path packed = [] {
+      PosixFileSystem files;
+      CollectingLog log;
+      const std::string source = (std::filesystem::path(MOEFLUX_REPOSITORY) / "models" / "tern").string();
+      Result<ChosenModel> chosen = choose_model(files, {source, ""}, {temporary / "cache", {}, {}}, log);
+      EXPECT_TRUE(chosen) << chosen.error().message();
+      return chosen->packed;
+    }();
+    return packed;
+  }
+
+  TemporaryDirectory temporary;
+  PosixFileSystem files;
+  Script script;
+  TalkFlags flags;
+  std::unique_ptr<Chat> chat;
+
+  Chatting() {
+    flags.model.model = packed_tern().string();
+    flags.sampling.temperature = 0;
+    flags.engine.threads = 1;
+    flags.engine.context = 512;
+  }
+  Chat& run(bool quiet = true) {
+    CollectingLog log;
+    Result<Talk> talk = Talk::open(files, flags, {}, log);
+    EXPECT_TRUE(talk) << talk.error().message();
+    chat = std::make_unique<Chat>(files, *std::move(talk), script, quiet);
+    const Status done = chat->run();
+    EXPECT_TRUE(done) << done.error().message();
+    return *chat;
+  }
+};
+
+TEST_F(Chatting, AnswersAndRemembers) {
+  script.types("Hello!");
+  script.types("What is 17 + 25?");
+  run();
+  EXPECT_EQ(script.written, "Hello! What would you like to hear about?\n17 + 25 = 42.\n");
+  EXPECT_EQ(chat->conversation().messages().size(), 4u);
+  EXPECT_GT(chat->last()->statistics.reused_tokens, 15u);
+  EXPECT_THAT(script.notes, IsEmpty());
+}
+
+TEST_F(Chatting, GivesTheReferencesReplies) {
+  std::ifstream in(std::filesystem::path(MOEFLUX_REPOSITORY) / "tests" / "goldens" / "tern" /
+                   "golden_chat.json");
+  const Json cases = Json::parse(std::string(std::istreambuf_iterator<char>(in), {}));
+  ASSERT_EQ(cases.size(), 8u);
+  for (const Json& expected : cases) {
+    flags.tools =
+        expected["tools"].is_null() ? "" : temporary.write("tools.json", expected["tools"].dump()).string();
+    script.types("/load " + temporary.write("chat.json", expected["messages"].dump()).string());
+    script.types("/regen");
+    run();
+    std::vector<std::uint32_t> ids;
+    for (const TokenId token : chat->last()->tokens) ids.push_back(token.index());
+    EXPECT_EQ(Json(ids), expected["greedy_ids"]) << expected["name"];
+    const Json& said = chat->conversation().messages().back();
+    EXPECT_EQ(said["role"], "assistant");
+    if (expected["name"] == "tool")
+      EXPECT_EQ(said["tool_calls"][0]["function"].dump(),
+                R"({"name":"get_weather","arguments":{"city":"Lisbon"}})");
+    else
+      EXPECT_EQ(said["content"], expected["reply"]);
+  }
+}
+
+TEST_F(Chatting, ForgetsAndAnswersAgain) {
+  script.types("/undo");
+  script.types("/regen");
+  script.types("Hello!");
+  script.types("/regen");
+  script.types("/undo");
+  run();
+  EXPECT_EQ(script.notes.at(0), "there is nothing to undo");
+  EXPECT_EQ(script.notes.at(1), "there is nothing to answer");
+  EXPECT_TRUE(chat->conversation().is_empty());
+  const std::string reply = "Hello! What would you like to hear about?\n";
+  EXPECT_EQ(script.written, reply + reply);
+}
+
+TEST_F(Chatting, StopsAnAnswerAndKeepsWhatWasSaid) {
+  script.interrupt_after = "Long ago";
+  script.types("Tell me a story about a brave fox.");
+  script.types("/stats");
+  run(false);
+  EXPECT_THAT(script.written, HasSubstr("Long ago"));
+  EXPECT_THAT(script.written, Not(HasSubstr("hide.")));
+  EXPECT_THAT(script.notes.at(0), HasSubstr("· stopped"));
+  EXPECT_THAT(chat->conversation().messages().back()["content"].get<std::string>(), HasSubstr("Long ago"));
+  EXPECT_THAT(script.notes.at(1), HasSubstr("positions"));
+}
+
+TEST_F(Chatting, LeavesAtTheSecondCtrlC) {
+  script.interrupt_after = "Long";
+  script.types("Tell me a story about a brave fox.");
+  script.presses_ctrl_c();
+  script.types("this is not heard");
+  run();
+  EXPECT_EQ(script.lines.size(), 1u);
+}
+
+TEST_F(Chatting, LeavesAtTheSecondCtrlCInARow) {
+  script.presses_ctrl_c();
+  script.types("/undo");
+  script.presses_ctrl_c();
+  script.presses_ctrl_c();
+  script.types("this is not heard");
+  run();
+  EXPECT_EQ(script.lines.size(), 1u);
+  EXPECT_EQ(std::ranges::count(script.notes, "Ctrl-C again leaves, and so does /quit"), 2);
+}
+
+TEST_F(Chatting, TwoPressesWhileAnsweringLeaveToo) {
+  script.interrupt_after = "Long";
+  script.presses = 2;
+  script.types("Tell me a story about a brave fox.");
+  script.types("this is not heard");
+  run();
+  EXPECT_EQ(script.lines.size(), 1u);
+}
+
+TEST_F(Chatting, IsTheSameAfterSavingAndLoading) {
+  const std::string path = (temporary / "chat.json").string();
+  script.types("Hello!");
+  script.types("/save " + path);
+  script.types("/clear");
+  script.types("/load " + path);
+  script.types("What is 17 + 25?");
+  run();
+  EXPECT_EQ(script.written, "Hello! What would you like to hear about?\n17 + 25 = 42.\n");
+  EXPECT_THAT(script.notes.at(0), HasSubstr("saved 2 messages to"));
+  EXPECT_THAT(script.notes.at(2), HasSubstr("loaded 2 messages from"));
+  EXPECT_THAT(script.notes.at(2), HasSubstr("its state is there"));
+  EXPECT_GT(chat->last()->statistics.reused_tokens, 15u);
+}
+
+TEST_F(Chatting, SurvivesFilesThatAreNotThereOrWrong) {
+  const std::string path = temporary.write("chat.json", R"([{"role":"user","content":"Hello!"}])").string();
+  temporary.write("chat.json.state", "not a state");
+  script.types("/load " + (temporary / "nowhere").string());
+  script.types("/load " + temporary.write("bad.json", "{").string());
+  script.types("/load " + path);
+  script.types("/regen");
+  script.types("/save " + (temporary / "no" / "where").string());
+  script.types("/save");
+  run();
+  EXPECT_THAT(script.notes.at(0), HasSubstr("moeflux: "));
+  EXPECT_THAT(script.notes.at(1), HasSubstr("bad.json"));
+  EXPECT_THAT(script.notes.at(2), HasSubstr("its state will be computed again"));
+  EXPECT_EQ(script.written, "Hello! What would you like to hear about?\n");
+  EXPECT_THAT(script.notes.at(3), HasSubstr("moeflux: "));
+  EXPECT_EQ(script.notes.at(4), "/save takes a file's name");
+}
+
+TEST_F(Chatting, KnowsItsCommands) {
+  script.types("/help");
+  script.types("/nonsense");
+  script.types("/system be kind");
+  script.types("   ");
+  script.types("/quit");
+  script.types("this is not heard");
+  run();
+  for (const std::string& command : Chat::commands()) EXPECT_THAT(script.notes.at(0), HasSubstr(command));
+  EXPECT_EQ(script.notes.at(1), "there is no command /nonsense; /help lists them");
+  EXPECT_EQ(script.notes.at(2), "system: be kind");
+  EXPECT_EQ(chat->conversation().system(), "be kind");
+  EXPECT_EQ(script.lines.size(), 1u);
+}
+
+TEST_F(Chatting, SaysWhenAQuestionIsTooLong) {
+  flags.engine.context = 32;
+  script.types(std::string(400, 'x'));
+  script.types("/undo");
+  script.types("Hello!");
+  run();
+  EXPECT_THAT(script.notes.at(0), HasSubstr("does not fit into a context of 32"));
+  EXPECT_EQ(script.written, "Hello! What would you like to hear about?\n");
+}
+
+TEST_F(Chatting, ShowsHowFarALongPromptIs) {
+  flags.engine.step_rows = 4;
+  script.types("Tell me a story about a brave fox.");
+  run();
+  EXPECT_THAT(script.progress_lines, testing::Contains(HasSubstr("reading the prompt: 4 of 17 tokens")));
+  EXPECT_EQ(script.progress_lines.back(), "");
+}
+
+TEST_F(Chatting, BeginsWithABanner) {
+  script.types("/quit");
+  CollectingLog log;
+  Result<Talk> talk = Talk::open(files, flags, {}, log);
+  ASSERT_TRUE(talk);
+  Chat(files, *std::move(talk), script, false).show_banner();
+  EXPECT_THAT(script.notes.at(0), HasSubstr("1 thread · exact"));
+  EXPECT_THAT(script.notes.at(0), HasSubstr("8 layers, 64 experts a layer, 4 a token"));
+  EXPECT_THAT(script.notes.at(0), HasSubstr("memory  "));
+}
+
+TEST(Harmless, MakesControlCharactersVisible) {
+  EXPECT_EQ(harmless("a\n\tb ü 🦊"), "a\n\tb ü 🦊");
+  EXPECT_EQ(harmless("\x1b[2J\x07\x7f\r"), "\\x1b[2J\\x07\\x7f\\x0d");
+  EXPECT_EQ(harmless("\xc2\x9b"
+                     "2J\xc2\xa0"),
+            "\\x9b2J\xc2\xa0");
+}
+
+}  // namespace
+}  // namespace moeflux::cli

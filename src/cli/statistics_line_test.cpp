@@ -1,0 +1,53 @@
+#include "cli/statistics_line.h"
+
+#include <gtest/gtest.h>
+
+namespace moeflux::cli {
+namespace {
+
+GenerationResult result() {
+  GenerationResult result;
+  result.statistics.prompt_tokens = 1217;
+  result.statistics.reused_tokens = 17;
+  result.statistics.prompt_seconds = 0.6;
+  result.statistics.reply_tokens = 38;
+  result.statistics.reply_seconds = 0.92;
+  return result;
+}
+
+TEST(StatisticsLine, SaysWhatWasDoneAndHowFast) {
+  EXPECT_EQ(statistics_line(result()),
+            "38 tokens · 41.3 tok/s · prompt 1,217 tokens, 2,000 tok/s, 17 reused");
+}
+
+TEST(StatisticsLine, LeavesOutWhatThereIsNot) {
+  GenerationResult nothing = result();
+  nothing.statistics.reply_tokens = 0;
+  nothing.statistics.reused_tokens = 1217;
+  EXPECT_EQ(statistics_line(nothing), "0 tokens · prompt 1,217 tokens, 1,217 reused");
+  GenerationResult one = result();
+  one.statistics.reply_tokens = one.statistics.prompt_tokens = 1;
+  one.statistics.reused_tokens = 0;
+  EXPECT_EQ(statistics_line(one), "1 token · 1.09 tok/s · prompt 1 token, 1.67 tok/s");
+}
+
+TEST(StatisticsLine, SaysWhyAReplyDidNotEndByItself) {
+  GenerationResult stopped = result();
+  stopped.reason = FinishReason::cancelled;
+  EXPECT_TRUE(statistics_line(stopped).ends_with(" · stopped"));
+  stopped.reason = FinishReason::length;
+  EXPECT_TRUE(statistics_line(stopped).ends_with(" · stopped at the limit of tokens"));
+  stopped.reason = FinishReason::context_full;
+  EXPECT_TRUE(statistics_line(stopped).ends_with(" · the context is full"));
+}
+
+TEST(ShortNumber, HasThreeDigits) {
+  EXPECT_EQ(short_number(0.4242), "0.42");
+  EXPECT_EQ(short_number(9.999), "10.0");
+  EXPECT_EQ(short_number(41.24), "41.2");
+  EXPECT_EQ(short_number(99.96), "100");
+  EXPECT_EQ(short_number(1950.4), "1,950");
+}
+
+}  // namespace
+}  // namespace moeflux::cli
