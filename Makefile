@@ -36,14 +36,14 @@ build: bootstrap
 	$(call build,release) --target moeflux
 	@ln -sfn release/bin/moeflux build/moeflux
 
-# Until text generation exists: the bundled checkpoint, packed, verified, shown, and run against its reference.
+# The bundled checkpoint, packed, tells a story.
 demo: build
 	@rm -rf build/demo
 	build/moeflux inspect models/tern
 	build/moeflux pack models/tern build/demo
-	build/moeflux verify build/demo
-	build/moeflux inspect build/demo
-	build/moeflux eval build/demo tests/goldens/tern/golden_text.safetensors --max-error 5e-4
+	build/moeflux run -m build/demo --temp 0 -p 'Tell me a story about a brave fox.'
+	@echo
+	@echo "Talk with it yourself: build/moeflux chat"
 
 # The closing lines of ctest once more, so that they end the output.
 test: bootstrap test-dev test-untrusted
