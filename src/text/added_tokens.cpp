@@ -88,10 +88,12 @@ bool AddedTokenSet::find(std::string_view text, std::size_t from, std::size_t en
       const auto next = [&](const Pattern& pattern) {
         return static_cast<unsigned char>(pattern.text[length]);
       };
-      const auto same =
-          std::ranges::equal_range(patterns_.begin() + first, patterns_.begin() + last, byte, {}, next);
-      first = static_cast<std::uint32_t>(same.begin() - patterns_.begin());
-      last = static_cast<std::uint32_t>(same.end() - patterns_.begin());
+      // Two searches: clang 14 does not take libstdc++'s subrange, which equal_range returns.
+      const auto begin = patterns_.begin() + first, end_of_range = patterns_.begin() + last;
+      const auto low = std::ranges::lower_bound(begin, end_of_range, byte, {}, next);
+      const auto high = std::ranges::upper_bound(low, end_of_range, byte, {}, next);
+      first = static_cast<std::uint32_t>(low - patterns_.begin());
+      last = static_cast<std::uint32_t>(high - patterns_.begin());
     }
     if (longest != nullptr) return true;
   }

@@ -59,7 +59,7 @@ TEST(Bpe, MergesTheLowestRankFirstAndTheLeftmostOfEquals) {
   EXPECT_EQ(encoded(bpe_of({{'a', 'a'}}), "aaa", other), (std::vector<std::uint32_t>{256, 'a'}));
 }
 
-TEST(Bpe, LeavesOutABytesThatHasNoToken) {
+TEST(Bpe, LeavesOutAByteThatHasNoToken) {
   std::array<std::optional<TokenId>, 256> bytes{};
   bytes['a'] = TokenId{7};
   bytes['b'] = TokenId{8};
@@ -86,8 +86,8 @@ TEST(Bpe, EncodesALongRunByDoubling) {
   for (std::uint32_t i = 0; i < 6; ++i) pairs.emplace_back(256 + i, 256 + i);
   const Bpe bpe = bpe_of(pairs);
   Bpe::Scratch scratch;
-  const std::vector<std::uint32_t> ids = encoded(bpe, std::string(1'000'000, 'a'), scratch);
-  EXPECT_EQ(ids, std::vector<std::uint32_t>(1'000'000 / 128, 262));
+  const std::vector<std::uint32_t> ids = encoded(bpe, std::string(1'024'000, 'a'), scratch);
+  EXPECT_EQ(ids, std::vector<std::uint32_t>(1'024'000 / 128, 262));
 }
 
 // Merges over three letters, of tokens that exist: many pairs compete, and lengths are on both sides of the one

@@ -45,7 +45,9 @@ TEST(Normalizer, AgreesWithUtf8procOnEveryCharacter) {
       const bool same = found == reinterpret_cast<const char*>(expected);
       free(expected);
       // Characters after Unicode 9 are the exception, and those stay as they are.
-      if (!same) ASSERT_EQ(found, whole) << "U+" << std::hex << static_cast<std::uint32_t>(code);
+      if (!same) {
+        ASSERT_EQ(found, whole) << "U+" << std::hex << static_cast<std::uint32_t>(code);
+      }
     }
   }
 }

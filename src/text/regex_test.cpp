@@ -51,7 +51,7 @@ TEST(Regex, SaysWhyAPatternDoesNotCompile) {
 }
 
 TEST(Regex, GivesUpOnAPatternThatBacktracksForever) {
-  const Regex regex = compiled("(?:a+)+b");
+  const Regex regex = compiled("(?:a+)+[bc]");
   RegexScratch scratch;
   const auto found = regex.find(std::string(50, 'a'), 0, scratch);
   ASSERT_FALSE(found.has_value());

@@ -147,7 +147,7 @@ TEST(TokenizerData, DoesNotCutTextApart) {
 TEST(TokenizerData, TakesNoWhiteSpaceFromData) {
   TestJson token = added_token(300, "<e>");
   token["lstrip"] = token["rstrip"] = true;
-  const Tokenizer tokenizer = parsed(with_added({token}));
+  const Tokenizer tokenizer = parsed(with_added(TestJson::array({token})));
   EXPECT_EQ(encoded(tokenizer, "  <e>  "), (Ids{300}));
   EXPECT_EQ(encoded(tokenizer, "  <e>  ", {{0, 1}, {6, 7}}), (Ids{' ', 300, ' '}));
 }
