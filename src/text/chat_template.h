@@ -1,9 +1,9 @@
 #pragma once
 // From a conversation to the text of a prompt, by the template that came with the model.
 //
-// A ChatTemplate is one parsed template; ChatTemplates are those of a model and the special tokens that they may
-// name. The prompt says which of its bytes come from the conversation, so that the tokenizer makes special tokens
-// only of what the template wrote: a user who writes <|im_end|> wrote seven ordinary characters and a few more.
+// A ChatTemplate is one parsed template; ChatTemplates are those of a model and the special tokens that they
+// may name. The prompt says which of its bytes come from the conversation, so that the tokenizer makes
+// special tokens only of what the template wrote: a user who writes <|im_end|> wrote ordinary characters.
 // Immutable; any thread may render.
 
 #include <optional>
@@ -25,14 +25,16 @@ struct RenderedPrompt {
   std::vector<TextRange> data;  // what came from the conversation: sorted, disjoint, not touching
 };
 
-// Names and texts of special tokens, for templates: {"bos_token", "<|begin|>"}. They are the template's own text.
+// Names and texts of special tokens, for templates: {"bos_token", "<|begin|>"}. They are the template's own
+// text.
 using SpecialTokens = std::vector<std::pair<std::string, std::string>>;
 
 class ChatTemplate {
  public:
   using Limits = jinja::Limits;
 
-  // `name` begins messages: "chat_template.jinja:12: unexpected '}', expected ']'". Errors: see jinja/parser.h.
+  // `name` begins messages: "chat_template.jinja:12: unexpected '}', expected ']'". Errors: see
+  // jinja/parser.h.
   static Result<ChatTemplate> parse(std::string_view source, std::string_view name);
 
   // Errors: see jinja/template.h; `invalid_argument` with "the template says: " is the template refusing the
@@ -52,8 +54,8 @@ class ChatTemplate {
 class ChatTemplates {
  public:
   // The templates of a model, from the texts of its tokenizer_config.json and, where it has one, its
-  // chat_template.jinja, which goes first. `not_found` when neither has a template: the caller may then choose
-  // deepseek_v3_template().
+  // chat_template.jinja, which goes first. `not_found` when neither has a template: the caller may then
+  // choose deepseek_v3_template().
   static Result<ChatTemplates> from_model(std::string_view tokenizer_config,
                                           std::optional<std::string_view> jinja_file);
   // One template for everything.
@@ -70,12 +72,14 @@ class ChatTemplates {
   SpecialTokens tokens_;
 };
 
-// The special tokens that tokenizer_config.json names: bos_token, eos_token, pad_token, unk_token and their like.
+// The special tokens that tokenizer_config.json names: bos_token, eos_token, pad_token, unk_token and their
+// like.
 Result<SpecialTokens> special_tokens_of(std::string_view tokenizer_config);
 
-// A template for models of the DeepSeek-V3 family that come without one, such as DeepSeek-V3.2. Written by us from
-// the format's description; the caller chooses it, nothing falls back to it. `thinking` or `enable_thinking` opens
-// the answer with <think>, or closes it at once with </think> when false; without them it does neither.
+// A template for models of the DeepSeek-V3 family that come without one, such as DeepSeek-V3.2. Written by us
+// from the format's description; the caller chooses it, nothing falls back to it. `thinking` or
+// `enable_thinking` opens the answer with <think>, or closes it at once with </think> when false; without
+// them it does neither.
 std::string_view deepseek_v3_template();
 
 }  // namespace moeflux

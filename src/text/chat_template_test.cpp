@@ -100,9 +100,9 @@ TEST(ChatTemplates, TheFileGoesBeforeTheConfig) {
 }
 
 TEST(ChatTemplates, ToolsChooseTheirOwnTemplate) {
-  const std::string config =
-      R"({"chat_template": [{"name": "default", "template": "plain"}, {"name": "tool_use", "template": "tools"},)"
-      R"( {"name": "rag", "template": "{% nosuch %}"}]})";
+  const std::string config = R"({"chat_template": [{"name": "default", "template": "plain"},)"
+                             R"( {"name": "tool_use", "template": "tools"},)"
+                             R"( {"name": "rag", "template": "{% nosuch %}"}]})";
   const auto templates = ChatTemplates::from_model(config, std::nullopt);
   ASSERT_TRUE(templates) << templates.error().message();
   ChatInput input = asking("a");
@@ -129,10 +129,12 @@ TEST(ChatTemplates, SayWhatIsMissingOrWrong) {
 
 TEST(ChatTemplates, DeepSeekHasOneOfOurs) {
   ChatInput input;
-  input.messages = Json::parse(
-      R"([{"role":"system","content":"S"},{"role":"user","content":"U"},{"role":"assistant","content":"","tool_calls":)"
-      R"([{"function":{"name":"f","arguments":{"a":1}}}]},{"role":"tool","content":"R"},{"role":"assistant","content":"A"},)"
-      R"({"role":"user","content":"V"}])");
+  input.messages =
+      Json::parse(R"([{"role":"system","content":"S"},{"role":"user","content":"U"},)"
+                  R"({"role":"assistant","content":"","tool_calls":)"
+                  R"([{"function":{"name":"f","arguments":{"a":1}}}]},{"role":"tool","content":"R"},)"
+                  R"({"role":"assistant","content":"A"},)"
+                  R"({"role":"user","content":"V"}])");
   input.kwargs = {{"thinking", true}};
   EXPECT_EQ(
       rendered(deepseek_v3_template(), input),

@@ -5,7 +5,7 @@
 namespace moeflux {
 
 std::string_view deepseek_v3_template() {
-  return R"jinja({#- The format of DeepSeek-V3. Special tokens are written out: they are the same in the whole family. -#}
+  return R"jinja({#- Special tokens are written out: they are the same in the whole family. -#}
 {%- set answer = '<｜Assistant｜>' %}
 {%- set mode = thinking if thinking is defined else enable_thinking %}
 {%- if mode is defined %}

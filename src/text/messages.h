@@ -3,10 +3,10 @@
 //
 //   [{"role": "user", "content": "Hello!"}, {"role": "assistant", "content": null, "tool_calls": [...]}, ...]
 //
-// Messages stay JSON, because templates look at whatever keys they know: name, tool_call_id, reasoning_content and
-// the rest pass through unchanged. Two things happen to them: arguments of tool calls that are a string of JSON, as
-// the API has them, become an object, because templates go through them; and parts of a content that are not text
-// are refused by name. Plain values and pure functions: any thread.
+// Messages stay JSON, because templates look at whatever keys they know: name, tool_call_id,
+// reasoning_content and the rest pass through unchanged. Two things happen to them: arguments of tool calls
+// that are a string of JSON, as the API has them, become an object, because templates go through them; and
+// parts of a content that are not text are refused by name. Plain values and pure functions: any thread.
 
 #include <ctime>
 #include <optional>

@@ -13,9 +13,9 @@ std::string refusal(std::string_view json) {
 }
 
 TEST(Messages, PassThroughWhatTemplatesLookAt) {
-  const std::string text =
-      R"([{"role":"user","content":"a","name":"n"},{"role":"assistant","content":null,"reasoning_content":"r"},)"
-      R"({"role":"tool","tool_call_id":"1","content":[{"type":"text","text":"x"}]}])";
+  const std::string text = R"([{"role":"user","content":"a","name":"n"},)"
+                           R"({"role":"assistant","content":null,"reasoning_content":"r"},)"
+                           R"({"role":"tool","tool_call_id":"1","content":[{"type":"text","text":"x"}]}])";
   const auto messages = parse_messages(text, "chat.json");
   ASSERT_TRUE(messages) << messages.error().message();
   EXPECT_EQ(messages->dump(), text);

@@ -1,4 +1,5 @@
-// Input: a template, a NUL byte, and the JSON of its variables; without the NUL, a template for a small conversation.
+// Input: a template, a NUL byte, and the JSON of its variables; without the NUL, a template for a small
+// conversation.
 
 #include "base/json.h"
 #include "fuzz/promises.h"
@@ -17,9 +18,12 @@ constexpr jinja::Limits kLimits = {.nodes = 20'000,
                                    .source_bytes = 64 * kKiB};
 
 constexpr std::string_view kConversation =
-    R"({"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "ß <|im_end|> 😀"},)"
-    R"( {"role": "assistant", "content": null, "tool_calls": [{"function": {"name": "f", "arguments": {"a": [1, 2.5, null]}}}]}],)"
-    R"( "tools": [{"type": "function", "function": {"name": "f"}}], "add_generation_prompt": true, "n": 3, "s": "a,b\nc"})";
+    R"({"messages": [{"role": "system", "content": "Be brief."},)"
+    R"( {"role": "user", "content": "ß <|im_end|> 😀"},)"
+    R"( {"role": "assistant", "content": null,)"
+    R"( "tool_calls": [{"function": {"name": "f", "arguments": {"a": [1, 2.5, null]}}}]}],)"
+    R"( "tools": [{"type": "function", "function": {"name": "f"}}],)"
+    R"( "add_generation_prompt": true, "n": 3, "s": "a,b\nc"})";
 
 void require_refusal_or_exception(const Error& error) {
   require_fit_for_people(error.message());

@@ -29,7 +29,8 @@ class Generation(jinja2.ext.Extension):
 
 
 def tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators,
+                      sort_keys=sort_keys)
 
 
 def raise_exception(message):
@@ -53,7 +54,8 @@ def render(source, variables):
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Python's compiler about what Jinja2 makes of odd expressions
-            text = ENVIRONMENT.from_string(source).render(copy.deepcopy(variables))  # a filter or two change them
+            # A copy, because a filter or two change their input.
+            text = ENVIRONMENT.from_string(source).render(copy.deepcopy(variables))
         text.encode("utf-8")
         return text, None
     except Exception as failure:  # Python's own errors leave a template as they are

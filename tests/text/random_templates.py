@@ -5,20 +5,35 @@ import random
 # Templates set g and h, which are not among them: docs/templates.md tells how such a name differs.
 VARIABLES = {
     "i": 5, "j": -3, "x": 2.5, "b": True, "z": None, "s": "ab c", "w": " Wörd, two ", "e": "",
-    "l": [1, 2, 3], "m": ["b", "a", "C"], "d": {"k": 1, "a": "v"}, "r": [{"n": "p", "v": 1}, {"n": "q", "v": None}, {"v": 2}],
+    "l": [1, 2, 3], "m": ["b", "a", "C"], "d": {"k": 1, "a": "v"},
+    "r": [{"n": "p", "v": 1}, {"n": "q", "v": None}, {"v": 2}],
 }
-ATOMS = ["i", "j", "x", "b", "z", "s", "w", "e", "l", "m", "d", "r", "u", "g", "h", "1", "0", "2.0", "-1", "'ab'", "' '", "''", "true", "none", "[]", "[1, 'a']",
-         "(1, 2)", "{'k': 2}", "d.k", "d.q", "r[0]", "r[0].n", "l[0]", "l[9]", "s[0]", "m[-1]", "range(3)"]
+ATOMS = [
+    "i", "j", "x", "b", "z", "s", "w", "e", "l", "m", "d", "r", "u", "g", "h", "1", "0", "2.0", "-1", "'ab'",
+    "' '", "''", "true", "none", "[]", "[1, 'a']", "(1, 2)", "{'k': 2}", "d.k", "d.q", "r[0]", "r[0].n",
+    "l[0]", "l[9]", "s[0]", "m[-1]", "range(3)",
+]
 BINARY = ["+", "-", "*", "//", "%", "/", "~", "==", "!=", "<", "<=", ">", ">=", "in", "not in", "and", "or"]
-FILTERS = ["upper", "lower", "title", "capitalize", "trim", "length", "string", "list", "first", "last", "join", "join('-')", "int", "float", "abs", "round",
-           "round(1)", "tojson", "tojson(indent=1)", "default('D')", "default('D', true)", "sort|list", "reverse|list", "unique|list", "sum", "min", "max", "items|list", "dictsort",
-           "map('string')|list", "select|list", "reject('none')|list", "map(attribute='n')|list", "selectattr('v')|list", "replace('a', 'X')", "indent(2)", "batch(2)|list", "e", "safe",
-           "wordcount", "truncate(4)", "center(6)", "format", "slice(2)|list", "select('odd')|list", "map('upper')|join"]
-TESTS = ["defined", "undefined", "none", "string", "number", "integer", "float", "boolean", "mapping", "sequence", "iterable", "true", "false", "odd", "even", "lower", "upper",
-         "callable", "divisibleby 2", "eq 1", "ne 1", "gt 1", "in [1, 'ab']", "sameas none"]
-METHODS = ["upper()", "lower()", "title()", "strip()", "split()", "split('b')", "split(',', 1)", "rsplit(none, 1)", "lstrip('a ')", "rstrip(' c')", "startswith('a')", "endswith('c')",
-           "replace('a', '')", "find('c')", "count('a')", "isdigit()", "isalpha()", "splitlines()", "zfill(6)", "get('k')", "get('q', 0)", "items()|list", "keys()|list", "values()|list",
-           "index('a')", "format(1)", "join(['x', 'y'])", "capitalize()", "append(1)", "update({})"]
+FILTERS = [
+    "upper", "lower", "title", "capitalize", "trim", "length", "string", "list", "first", "last", "join",
+    "join('-')", "int", "float", "abs", "round", "round(1)", "tojson", "tojson(indent=1)", "default('D')",
+    "default('D', true)", "sort|list", "reverse|list", "unique|list", "sum", "min", "max", "items|list",
+    "dictsort", "map('string')|list", "select|list", "reject('none')|list", "map(attribute='n')|list",
+    "selectattr('v')|list", "replace('a', 'X')", "indent(2)", "batch(2)|list", "e", "safe", "wordcount",
+    "truncate(4)", "center(6)", "format", "slice(2)|list", "select('odd')|list", "map('upper')|join",
+]
+TESTS = [
+    "defined", "undefined", "none", "string", "number", "integer", "float", "boolean", "mapping", "sequence",
+    "iterable", "true", "false", "odd", "even", "lower", "upper", "callable", "divisibleby 2", "eq 1", "ne 1",
+    "gt 1", "in [1, 'ab']", "sameas none",
+]
+METHODS = [
+    "upper()", "lower()", "title()", "strip()", "split()", "split('b')", "split(',', 1)", "rsplit(none, 1)",
+    "lstrip('a ')", "rstrip(' c')", "startswith('a')", "endswith('c')", "replace('a', '')", "find('c')",
+    "count('a')", "isdigit()", "isalpha()", "splitlines()", "zfill(6)", "get('k')", "get('q', 0)",
+    "items()|list", "keys()|list", "values()|list", "index('a')", "format(1)", "join(['x', 'y'])",
+    "capitalize()", "append(1)", "update({})",
+]
 SLICES = ["[0]", "[-1]", "[1:]", "[:2]", "[::-1]", "[::2]", "['k']", "[5:1:-1]", "[-2:]"]
 
 
@@ -41,7 +56,8 @@ def expression(rng, depth):
         return f"({inner()}){rng.choice(SLICES)}"
     if kind == 9:
         return f"({inner()} if {inner()} else {inner()})"
-    return rng.choice([f"[{inner()}, {inner()}]", f"({inner()},)", f"{{'k': {inner()}}}", f"not {inner()}", f"-({inner()})"])
+    return rng.choice([f"[{inner()}, {inner()}]", f"({inner()},)", f"{{'k': {inner()}}}", f"not {inner()}",
+                       f"-({inner()})"])
 
 
 def spaces(rng):
@@ -54,19 +70,23 @@ def tag(rng, body):
 
 def template(rng, depth):
     if depth <= 0:
-        return rng.choice([spaces(rng), "{{" + rng.choice(["", "-"]) + f" {expression(rng, 2)} " + rng.choice(["", "-"]) + "}}"])
+        printed = "{{" + rng.choice(["", "-"]) + f" {expression(rng, 2)} " + rng.choice(["", "-"]) + "}}"
+        return rng.choice([spaces(rng), printed])
     inner = lambda: spaces(rng) + template(rng, depth - 1) + spaces(rng)
     kind = rng.randrange(9)
     if kind == 0:
         return tag(rng, f"if {expression(rng, 2)}") + inner() + tag(rng, "else") + inner() + tag(rng, "endif")
     if kind == 1:
-        return tag(rng, f"for y in {rng.choice(['l', 'm', 'd', 's', 'r', 'range(2)', 'u', 'e'])}") + "{{ y }}{{ loop.index }}" + inner() + tag(rng, "else") + inner() + tag(rng, "endfor")
+        iterable = rng.choice(["l", "m", "d", "s", "r", "range(2)", "u", "e"])
+        begin = tag(rng, f"for y in {iterable}") + "{{ y }}{{ loop.index }}"
+        return begin + inner() + tag(rng, "else") + inner() + tag(rng, "endfor")
     if kind == 2:
         return tag(rng, f"set {rng.choice('gh')} = {expression(rng, 2)}") + inner()
     if kind == 3:
         return tag(rng, f"set {rng.choice('gh')}") + inner() + tag(rng, "endset") + "{{ g }}{{ h }}"
     if kind == 4:
-        return tag(rng, "macro f(p, q=i)") + "{{ p }}" + inner() + tag(rng, "endmacro") + "{{ f(1) }}{{ f(s, 2) }}"
+        begin = tag(rng, "macro f(p, q=i)") + "{{ p }}"
+        return begin + inner() + tag(rng, "endmacro") + "{{ f(1) }}{{ f(s, 2) }}"
     if kind == 5:
         return "{#" + rng.choice(["", "-"]) + " c " + rng.choice(["", "-"]) + "#}" + inner()
     if kind == 6:

@@ -1,7 +1,7 @@
 """Our template engine against Jinja2 as Hugging Face sets it up: template_oracle_test.py RENDER_LINES
 
-Renders the same templates with both: those of models, a table of every construct, and thousands of random ones. A
-failure of one must be a failure of the other; messages may differ. Then checks what is marked as data.
+Renders the same templates with both: those of models, a table of every construct, and thousands of random
+ones. A failure of one must be a failure of the other; messages may differ. Then checks what is marked as data.
 """
 
 import json
@@ -45,9 +45,10 @@ def compare(program_path, name, requests):
     for request, answer in zip(requests, answers):
         if request["template"] in KNOWN:
             continue
-        expected, failure = hugging_face_jinja.render(request["template"], model_templates.variables_of(request))
-        # Addresses of Python's objects are nobody's output; of constants, Jinja2 does not compute slices as it does
-        # of variables; and text that was escaped is a class of its own there.
+        variables = model_templates.variables_of(request)
+        expected, failure = hugging_face_jinja.render(request["template"], variables)
+        # Addresses of Python's objects are nobody's output; of constants, Jinja2 does not compute slices as it
+        # does of variables; and text that was escaped is a class of its own there.
         if expected is not None and (" at 0x" in expected or "Markup(" in expected
                                      or "has no slices" in answer.get("error", "")):
             continue
@@ -61,8 +62,8 @@ def compare(program_path, name, requests):
         if not same:
             differences += 1
             if differences <= 30:
-                print(f"{name}: {request['template'][:300]!r}\n  jinja2: {failure or repr(expected)}\n  ours:   "
-                      f"{answer.get('error') or repr(answer.get('text'))}")
+                print(f"{name}: {request['template'][:300]!r}\n  jinja2: {failure or repr(expected)}\n"
+                      f"  ours:   {answer.get('error') or repr(answer.get('text'))}")
     print(f"{name}: {len(requests)} templates, {differences} differences, {refusals} numbers too large for us")
     return differences
 

@@ -1,8 +1,8 @@
 #pragma once
 // A parsed template: statements that contain expressions, each with its line.
 //
-// Chains of one precedence (a + b - c) are one node with many operands, so that the depth of the tree is that of the
-// source's nesting, which the parser bounds. Immutable after parsing; any thread.
+// Chains of one precedence (a + b - c) are one node with many operands, so that the depth of the tree is that
+// of the source's nesting, which the parser bounds. Immutable after parsing; any thread.
 
 #include <cstdint>
 #include <memory>

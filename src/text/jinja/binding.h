@@ -10,7 +10,8 @@
 
 namespace moeflux::jinja {
 
-// One value a parameter, absent where none was given; the first `required` are not. `function` names it in messages.
+// One value a parameter, absent where none was given; the first `required` are not. `function` names it in
+// messages.
 using Bound = std::vector<std::optional<Value>>;
 Result<Bound> bind(std::string_view function, const Arguments& arguments,
                    std::initializer_list<std::string_view> parameters, std::size_t required = 0);

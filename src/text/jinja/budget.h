@@ -1,7 +1,8 @@
 #pragma once
 // What one rendering has spent of its limits.
 //
-// Steps and work only grow; memory is given back by the Charge of each value when it dies. One thread at a time.
+// Steps and work only grow; memory is given back by the Charge of each value when it dies. One thread at a
+// time.
 
 #include <cstddef>
 #include <cstdint>
@@ -41,7 +42,8 @@ class Budget {
   std::size_t memory_ = 0;
 };
 
-// Memory that is given back when the value that took it dies. Without a budget: of a template, not of a rendering.
+// Memory that is given back when the value that took it dies. Without a budget: of a template, not of a
+// rendering.
 class Charge {
  public:
   Charge() = default;

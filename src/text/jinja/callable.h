@@ -1,8 +1,8 @@
 #pragma once
 // What can be called, and what a call is made with; loops and the scopes that macros remember.
 //
-// A Scope is one level of names: of the template, of one turn of a loop, of a macro. Its parent is the scope that
-// surrounds it in the source. One thread at a time.
+// A Scope is one level of names: of the template, of one turn of a loop, of a macro. Its parent is the scope
+// that surrounds it in the source. One thread at a time.
 
 #include <memory>
 #include <string>

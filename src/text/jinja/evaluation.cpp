@@ -11,8 +11,8 @@
 namespace moeflux::jinja {
 namespace {
 
-// Functions of the evaluation inside each other, two or three a level of the template: what the stack of a thread
-// holds even in a build with sanitizers.
+// Functions of the evaluation inside each other, two or three a level of the template: what the stack of a
+// thread holds even in a build with sanitizers.
 constexpr std::uint32_t kDeepestNesting = 1000;
 // What a remembered scope, macro or namespace takes beside its values.
 constexpr std::size_t kRememberedBytes = 512;

@@ -1,9 +1,9 @@
 #pragma once
 // One rendering of one template: names, output, budget.
 //
-// Walks the tree and writes to the innermost of the open outputs: of the template, of a macro, of a block that is
-// captured. An error stops everything; the innermost place that knows its line puts it in front. Used once, by one
-// thread; refers to the template, which outlives it.
+// Walks the tree and writes to the innermost of the open outputs: of the template, of a macro, of a block
+// that is captured. An error stops everything; the innermost place that knows its line puts it in front. Used
+// once, by one thread; refers to the template, which outlives it.
 
 #include <ctime>
 #include <memory>

@@ -20,8 +20,8 @@ FilterFunction find_number_filter(std::string_view name);
 FilterFunction find_sequence_filter(std::string_view name);
 FilterFunction find_selecting_filter(std::string_view name);
 
-// The element behind an attribute path such as "function.name" or 0, as map, sort and the like take it. What is
-// undefined on the way becomes `otherwise`, unless that is None.
+// The element behind an attribute path such as "function.name" or 0, as map, sort and the like take it. What
+// is undefined on the way becomes `otherwise`, unless that is None.
 Result<Value> by_path(Evaluation& evaluation, const Value& item, const Value& path,
                       const Value& otherwise = Value());
 // A string in lower case, where `ignore_case` asks for it; anything else as it is.

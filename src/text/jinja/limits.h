@@ -1,8 +1,8 @@
 #pragma once
 // What rendering one template may take. Plain values.
 //
-// A template comes with a model that somebody made, and its data from whoever talks to the server: neither may
-// hang the program or fill its memory. Every limit ends in an `unsupported` error that names it.
+// A template comes with a model that somebody made, and its data from whoever talks to the server: neither
+// may hang the program or fill its memory. Every limit ends in an `unsupported` error that names it.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,9 +1,9 @@
 #pragma once
 // A string that remembers which of its bytes came from data.
 //
-// Bytes and, beside them, the ranges that are data: sorted, disjoint, not touching. A text that is all data or all
-// template has one range or none, so that marking costs next to nothing. A TextBuilder puts texts together and
-// carries the marks along; it stops growing at its limit, and says so, instead of taking memory.
+// Bytes and, beside them, the ranges that are data: sorted, disjoint, not touching. A text that is all data
+// or all template has one range or none, so that marking costs next to nothing. A TextBuilder puts texts
+// together and carries the marks along; it stops growing at its limit, and says so, instead of taking memory.
 // Plain values: one thread at a time while they change.
 
 #include <algorithm>

@@ -1,7 +1,8 @@
 #pragma once
 // The methods of strings and dicts and lists that templates may call. One thread at a time.
 //
-// What would change a list or a dict is there by name and refused, as by the sandbox that Hugging Face renders in.
+// What would change a list or a dict is there by name and refused, as by the sandbox that Hugging Face
+// renders in.
 
 #include <string_view>
 

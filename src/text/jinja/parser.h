@@ -9,8 +9,9 @@
 
 namespace moeflux::jinja {
 
-// `name` begins messages: "chat_template.jinja:12: unexpected '}'". What is wrong is `corrupt_data`; what Jinja has
-// and this does not (include, extends, import, block), and what is beyond a limit, is `unsupported`.
+// `name` begins messages: "chat_template.jinja:12: unexpected '}'". What is wrong is `corrupt_data`; what
+// Jinja has and this does not (include, extends, import, block), and what is beyond a limit, is
+// `unsupported`.
 Result<Ast> parse(std::string_view source, std::string_view name, const Limits& limits);
 
 }  // namespace moeflux::jinja

@@ -460,8 +460,8 @@ Result<std::string> Parser::dotted_name(std::string_view what) {
   return name;
 }
 
-// As Jinja: an unknown filter or test is an error of the source, except under a condition, where it may be meant for
-// another environment.
+// As Jinja: an unknown filter or test is an error of the source, except under a condition, where it may be
+// meant for another environment.
 Status Parser::known(std::string_view name, bool exists, std::string_view kind, std::uint32_t line) const {
   if (exists || conditional_ > 0) return {};
   return error(line, fmt::format("there is no {} '{}'", kind, printable(name, 60)));

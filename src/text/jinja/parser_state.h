@@ -1,8 +1,8 @@
 #pragma once
 // The parser, shared by the two files that implement it: expressions and statements. Internal to them.
 //
-// Recursive descent over the tokens; every level of nesting is counted, because a hostile source is nothing but
-// brackets. One thread at a time.
+// Recursive descent over the tokens; every level of nesting is counted, because a hostile source is nothing
+// but brackets. One thread at a time.
 
 #include <string>
 #include <string_view>

@@ -1,7 +1,8 @@
 #pragma once
 // Time as text, as Python's strftime() writes it in the C locale. Pure function: any thread.
 //
-// Our own, because the C library's depends on locale and time zone of the process, which a library does not touch.
+// Our own, because the C library's depends on locale and time zone of the process, which a library does not
+// touch.
 
 #include <ctime>
 #include <string>

@@ -36,9 +36,10 @@ class Template {
   // Errors: see jinja/parser.h.
   static Result<Template> parse(std::string_view source, std::string_view name, const Limits& limits = {});
 
-  // Errors begin with the template's name and line. `invalid_argument`: the template raised an exception on purpose,
-  // with its message behind "the template says: ", or a variable is not JSON; `corrupt_data`: it does not fit the
-  // variables (a TypeError or an undefined value in Jinja); `unsupported`: a limit, or a feature that is not there.
+  // Errors begin with the template's name and line. `invalid_argument`: the template raised an exception on
+  // purpose, with its message behind "the template says: ", or a variable is not JSON; `corrupt_data`: it
+  // does not fit the variables (a TypeError or an undefined value in Jinja); `unsupported`: a limit, or a
+  // feature that is not there.
   Result<MarkedText> render(const Variables& variables, const Limits& limits = {}) const;
 
  private:

@@ -13,7 +13,8 @@ namespace moeflux::jinja {
 bool is_valid_utf8(std::string_view text);
 bool is_ascii(std::string_view text);
 
-// The code point that begins at byte `at`, and its length in bytes. Any bytes: invalid ones are U+FFFD, one by one.
+// The code point that begins at byte `at`, and its length in bytes. Any bytes: invalid ones are U+FFFD, one
+// by one.
 struct CodePoint {
   char32_t value;
   std::size_t bytes;
@@ -39,8 +40,8 @@ bool is_cased(char32_t value);
 bool is_printable(char32_t value);  // repr() shows it as it is
 bool is_identifier_part(char32_t value);
 
-// The case of one character, which may become up to three. `lower` of a capital sigma is the sigma inside words:
-// `at_word_end` says otherwise.
+// The case of one character, which may become up to three. `lower` of a capital sigma is the sigma inside
+// words: `at_word_end` says otherwise.
 void append_upper(std::string& out, char32_t value);
 void append_title(std::string& out, char32_t value);
 void append_lower(std::string& out, char32_t value, bool at_word_end = false);

@@ -1,13 +1,13 @@
 #pragma once
 // The values of the template language: those of Python that templates meet.
 //
-// A Value is small and cheap to copy; strings, lists, dicts and the like are shared and do not change once made,
-// because the sandbox that templates run in forbids it. Two do change: a namespace, and how far a generator was
-// read. Scalars and containers know whether they came from data, strings know it byte by byte.
+// A Value is small and cheap to copy; strings, lists, dicts and the like are shared and do not change once
+// made, because the sandbox that templates run in forbids it. Two do change: a namespace, and how far a
+// generator was read. Scalars and containers know whether they came from data, strings know it byte by byte.
 //
-// Objects are made by a Heap, which charges them to the budget of a rendering and bounds how deep they nest, so that
-// no walk over a value recurses without bound. One thread at a time, except the constants of a parsed template,
-// which are immutable.
+// Objects are made by a Heap, which charges them to the budget of a rendering and bounds how deep they nest,
+// so that no walk over a value recurses without bound. One thread at a time, except the constants of a parsed
+// template, which are immutable.
 
 #include <cstdint>
 #include <memory>
@@ -177,7 +177,8 @@ class Heap {
   Result<Value> range(std::int64_t start, std::int64_t stop, std::int64_t stride) const;
   // Never fails: it may be the way to say what failed.
   static Value undefined(std::string why);
-  // Of JSON, nested at most as deep as parse_json() allows. Data: every string, scalar and container in it is marked.
+  // Of JSON, nested at most as deep as parse_json() allows. Data: every string, scalar and container in it is
+  // marked.
   Result<Value> value(const Json& json, bool is_data) const;
 
   // Charges an object of another kind, and bounds its depth.

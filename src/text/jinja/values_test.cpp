@@ -1,5 +1,5 @@
-// Operators, printing, filters, tests and methods. That they agree with Jinja2 in many more cases is the subject of
-// tests/text/template_oracle_test.py; here stands what must not be lost without it.
+// Operators, printing, filters, tests and methods. That they agree with Jinja2 in many more cases is the
+// subject of tests/text/template_oracle_test.py; here stands what must not be lost without it.
 
 #include <gtest/gtest.h>
 
