@@ -55,6 +55,9 @@ test: bootstrap test-dev test-untrusted
 test-full: check-format test test-release test-asan test-tsan test-clang check-tidy
 	$(call say,the same bits: every way of every golden)
 	@/usr/bin/python3 -B tests/forward/same_bits_test.py build/release/bin/moeflux --full
+	$(call say,tokenizers: 100000 texts)
+	@/usr/bin/python3 -B tests/text/tokenizer_oracle_test.py build/release/bin/moeflux --strings 100000 \
+	  --modules build/dev/tests/text/oracle || test $$? = 77
 	$(call say,headers alone)
 	@tools/check_headers.sh
 	$(call say,fuzzing: $(FUZZ_SECONDS) s)

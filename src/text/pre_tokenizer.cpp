@@ -50,7 +50,8 @@ Result<PreTokenizer> PreTokenizer::parse(const Json& section, std::string_view w
 
 Status PreTokenizer::read(const Json& section, std::string_view where, int depth, PreTokenizer& into) {
   MF_TRY(const ObjectReader reader, ObjectReader::as_object(section, std::string(where)));
-  MF_TRY(const std::string type, reader.text("type"));
+  MF_TRY(const std::string type_text, reader.text("type"));
+  const std::string_view type = type_text;  // at -O3 g++ 12 takes a string from a Result for uninitialized
   if (type == "Sequence") {
     const Json* members = reader.value("pretokenizers");
     if (members == nullptr || !members->is_array()) return reader.wrong("pretokenizers", "an array");
@@ -121,7 +122,7 @@ Status PreTokenizer::run(std::size_t step, std::string_view text, Scratch& scrat
   if (text.empty()) return {};
   if (step == steps_before_prefix_ && add_prefix_space_ && !text.starts_with(' ')) {
     // Only here, and never twice at a time: what follows works within this copy.
-    scratch.prefixed_ = " ";
+    scratch.prefixed_.assign(1, ' ');
     scratch.prefixed_ += text;
     text = scratch.prefixed_;
   }

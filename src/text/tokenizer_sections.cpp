@@ -24,7 +24,8 @@ template <class Visit>
 Status visit_members(const Json& section, std::string_view where, std::string_view members_key, Visit&& visit,
                      int depth = 0) {
   MF_TRY(const ObjectReader reader, ObjectReader::as_object(section, std::string(where)));
-  MF_TRY(const std::string type, reader.text("type"));
+  MF_TRY(const std::string type_text, reader.text("type"));
+  const std::string_view type = type_text;  // at -O3 g++ 12 takes a string from a Result for uninitialized
   if (type != "Sequence") return visit(reader, type);
   const Json* members = reader.value(members_key);
   if (members == nullptr || !members->is_array()) return reader.wrong(members_key, "an array");
