@@ -13,6 +13,7 @@ import hugging_face_jinja
 import model_templates
 import random_templates
 import template_cases
+import template_expressions
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -69,7 +70,7 @@ def compare(program_path, name, requests):
 
 
 def table_requests():
-    templates = ["{{ " + expression + " }}" for expression in template_cases.EXPRESSIONS if expression]
+    templates = ["{{ " + expression + " }}" for expression in template_expressions.EXPRESSIONS if expression]
     return [{"template": template, "variables": template_cases.VARIABLES}
             for template in templates + template_cases.STATEMENTS]
 

@@ -4,10 +4,10 @@
 // A Scope is one level of names: of the template, of one turn of a loop, of a macro. Its parent is the scope
 // that surrounds it in the source. One thread at a time.
 
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -23,7 +23,7 @@ struct Arguments {
 
 struct Scope {
   std::shared_ptr<Scope> parent;
-  std::unordered_map<std::string_view, Value> names;  // the template and its data own the names
+  std::map<std::string_view, Value> names;  // the template and its data own the names
 
   const Value* find(std::string_view name) const {
     for (const Scope* scope = this; scope != nullptr; scope = scope->parent.get()) {

@@ -185,11 +185,15 @@ Result<Value> Evaluation::value_of(const Logic& node) {
 }
 
 Result<Value> Evaluation::value_of(const Concatenation& node) {
-  TextBuilder out = heap_.builder();
+  // First the values, which are accounted for: texts that are being built are not, and would nest here.
+  std::vector<Value> operands;
+  operands.reserve(node.operands.size());
   for (const ExpressionPtr& expression : node.operands) {
-    MF_TRY(const Value operand, evaluate(*expression));
-    MF_TRY_STATUS(add_str(out, operand, budget_));
+    MF_TRY(Value operand, evaluate(*expression));
+    operands.push_back(std::move(operand));
   }
+  TextBuilder out = heap_.builder();
+  for (const Value& operand : operands) MF_TRY_STATUS(add_str(out, operand, budget_));
   return heap_.string(std::move(out));
 }
 

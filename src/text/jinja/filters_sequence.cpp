@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <unordered_set>
+#include <set>
 
 #include "text/jinja/binding.h"
 #include "text/jinja/evaluation.h"
@@ -130,7 +130,7 @@ Result<Value> sort_filter(Evaluation& evaluation, const Value& input, const Argu
 Result<Value> unique_filter(Evaluation& evaluation, const Value& input, const Arguments& arguments) {
   MF_TRY(const Bound bound, bind("unique", arguments, {"case_sensitive", "attribute"}));
   MF_TRY(const std::vector<Value> items, elements(input, evaluation.heap()));
-  std::unordered_set<Value, KeyHash, KeyEqual> seen;
+  std::set<Value, KeyLess> seen;
   std::vector<Value> out;
   for (const Value& item : items) {
     MF_TRY(const Value value, by_path(evaluation, item, bound[1].value_or(Value())));

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <functional>
 
 #include "base/printable.h"
 #include "text/jinja/callable.h"
@@ -61,17 +60,20 @@ bool Value::same(const Value& other) const {
   return scalar_.integer == other.scalar_.integer;
 }
 
-std::size_t KeyHash::operator()(const Value& key) const {
-  if (key.is_string()) return std::hash<std::string_view>()(key.bytes());
-  if (key.is_number()) return std::hash<double>()(key.as_real());  // 1, 1.0 and True are one key
-  return 0;
-}
-
-bool KeyEqual::operator()(const Value& a, const Value& b) const {
-  if (a.is_string() || b.is_string()) return a.is_string() && b.is_string() && a.bytes() == b.bytes();
-  if (a.is_whole() && b.is_whole()) return a.as_integer() == b.as_integer();
-  if (a.is_number() && b.is_number()) return a.as_real() == b.as_real();
-  return a.is_none() && b.is_none();
+bool KeyLess::operator()(const Value& a, const Value& b) const {
+  const auto group = [](const Value& key) { return key.is_none() ? 0 : key.is_string() ? 2 : 1; };
+  if (group(a) != group(b)) return group(a) < group(b);
+  if (a.is_string()) return a.bytes() < b.bytes();
+  if (a.is_none()) return false;
+  if (a.is_whole() && b.is_whole()) return a.as_integer() < b.as_integer();
+  // What is not a number sorts first, and is one key.
+  if (std::isnan(a.as_real()) || std::isnan(b.as_real()))
+    return std::isnan(a.as_real()) && !std::isnan(b.as_real());
+  const auto exact = [](const Value& key) {  // a long double holds every 64-bit integer and every double
+    return key.is_whole() ? static_cast<long double>(key.as_integer())
+                          : static_cast<long double>(key.as_real());
+  };
+  return exact(a) < exact(b);
 }
 
 std::optional<std::size_t> DictObject::place_of(const Value& key) const {
@@ -80,7 +82,7 @@ std::optional<std::size_t> DictObject::place_of(const Value& key) const {
     return found == index.end() ? std::nullopt : std::optional(found->second);
   }
   for (std::size_t i = 0; i < entries.size(); ++i)
-    if (KeyEqual()(entries[i].first, key)) return i;
+    if (!KeyLess()(entries[i].first, key) && !KeyLess()(key, entries[i].first)) return i;
   return std::nullopt;
 }
 

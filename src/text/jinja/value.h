@@ -10,11 +10,11 @@
 // template, which are immutable.
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -134,17 +134,15 @@ struct SequenceObject : Object {
   bool is_group = false;  // a tuple of groupby(): its parts are called grouper and list
 };
 
-struct KeyHash {
-  std::size_t operator()(const Value& key) const;
-};
-struct KeyEqual {
+// An order of keys, in which 1, 1.0 and True are one. For trees, not hashes: data may be chosen to collide.
+struct KeyLess {
   bool operator()(const Value& a, const Value& b) const;
 };
 
 // Keys are None, booleans, numbers and strings; they keep the order of their insertion.
 struct DictObject : Object {
   std::vector<std::pair<Value, Value>> entries;
-  std::unordered_map<Value, std::size_t, KeyHash, KeyEqual> index;  // filled when there are many entries
+  std::map<Value, std::size_t, KeyLess> index;  // filled when there are many entries
 
   static bool is_key(const Value& value) { return value.is_none() || value.is_number() || value.is_string(); }
   const Value* find(const Value& key) const;
