@@ -2,7 +2,6 @@
 
 import random
 
-# Templates set g and h, which are not among them: docs/templates.md tells how such a name differs.
 VARIABLES = {
     "i": 5, "j": -3, "x": 2.5, "b": True, "z": None, "s": "ab c", "w": " Wörd, two ", "e": "",
     "l": [1, 2, 3], "m": ["b", "a", "C"], "d": {"k": 1, "a": "v"},
@@ -81,9 +80,9 @@ def template(rng, depth):
         begin = tag(rng, f"for y in {iterable}") + "{{ y }}{{ loop.index }}"
         return begin + inner() + tag(rng, "else") + inner() + tag(rng, "endfor")
     if kind == 2:
-        return tag(rng, f"set {rng.choice('gh')} = {expression(rng, 2)}") + inner()
+        return tag(rng, f"set {rng.choice('ghijsl')} = {expression(rng, 2)}") + inner()
     if kind == 3:
-        return tag(rng, f"set {rng.choice('gh')}") + inner() + tag(rng, "endset") + "{{ g }}{{ h }}"
+        return tag(rng, f"set {rng.choice('ghij')}") + inner() + tag(rng, "endset") + "{{ g }}{{ i }}"
     if kind == 4:
         begin = tag(rng, "macro f(p, q=i)") + "{{ p }}"
         return begin + inner() + tag(rng, "endmacro") + "{{ f(1) }}{{ f(s, 2) }}"

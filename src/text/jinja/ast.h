@@ -121,6 +121,8 @@ struct Target {
 
 struct Statement;
 using Body = std::vector<Statement>;
+// The names that are undefined when a block begins, whatever surrounds it (scoping.h).
+using HiddenNames = std::vector<std::string>;
 
 struct Data {
   Value text;
@@ -139,6 +141,7 @@ struct For {
   bool recursive;
   Body body;
   Body otherwise;
+  HiddenNames hidden, hidden_otherwise;
 };
 struct Set {
   Target target;
@@ -148,6 +151,7 @@ struct SetBlock {
   Target target;
   ExpressionPtr filter;  // a chain of Filters, or absent
   Body body;
+  HiddenNames hidden;
 };
 struct Signature {
   std::vector<std::string> names;
@@ -158,6 +162,7 @@ struct Macro {
   Signature signature;
   Body body;
   bool uses_caller, uses_varargs, uses_kwargs;
+  HiddenNames hidden;
 };
 struct CallBlock {
   ExpressionPtr call;  // a Call
@@ -166,13 +171,16 @@ struct CallBlock {
 struct FilterBlock {
   ExpressionPtr filter;
   Body body;
+  HiddenNames hidden;
 };
 struct With {
   std::vector<std::pair<Target, ExpressionPtr>> bindings;
   Body body;
+  HiddenNames hidden;
 };
 struct Generation {  // marks what a model is trained on; renders its body
   Body body;
+  HiddenNames hidden;
 };
 struct Break {};
 struct Continue {};
@@ -187,6 +195,7 @@ struct Statement {
 struct Ast {
   std::string name;  // how messages call the template
   Body body;
+  HiddenNames hidden;
 };
 
 }  // namespace moeflux::jinja

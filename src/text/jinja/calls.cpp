@@ -165,6 +165,7 @@ Result<Value> Evaluation::call_macro(const CallableObject& macro, Arguments argu
   const std::shared_ptr<Scope> outer = scope_;
   scope_ = macro.scope;
   MF_TRY(Value out, captured([&]() -> Status {
+           hide(macro.macro->hidden);
            MF_TRY_STATUS(bind_macro(*macro.macro, std::move(arguments)));
            MF_TRY_STATUS(execute(macro.macro->body));
            return {};

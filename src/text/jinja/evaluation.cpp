@@ -41,6 +41,9 @@ Evaluation::~Evaluation() {
 }
 
 Result<MarkedText> Evaluation::run() {
+  // The variables stay where they are; what the template sets goes on top of them.
+  scope_ = inner_scope();
+  hide(ast_.hidden);
   MF_TRY_STATUS(execute(ast_.body));
   return output_.take();
 }
@@ -60,6 +63,12 @@ std::shared_ptr<Scope> Evaluation::inner_scope() const {
   auto out = std::make_shared<Scope>();
   out->parent = scope_;
   return out;
+}
+
+// In the scope that a block has just begun with.
+void Evaluation::hide(const HiddenNames& names) {
+  for (const std::string& name : names)
+    scope_->names.emplace(name, Heap::undefined(fmt::format("'{}' is undefined", printable(name, 60))));
 }
 
 Result<Evaluation::Flow> Evaluation::execute(const Body& body) {
@@ -109,7 +118,7 @@ Result<Evaluation::Flow> Evaluation::run_statement(const Statement& statement) {
                         [&](const CallBlock& node) { return done(execute(node)); },
                         [&](const FilterBlock& node) { return done(execute(node)); },
                         [&](const With& node) { return execute(node); },
-                        [&](const Generation& node) { return execute_scoped(node.body); },
+                        [&](const Generation& node) { return execute_scoped(node.body, node.hidden); },
                         [&](const Break&) { return Result<Flow>(Flow::break_loop); },
                         [&](const Continue&) { return Result<Flow>(Flow::continue_loop); },
                     },
@@ -166,7 +175,7 @@ Status Evaluation::run_loop(const For& statement, const Value& iterable, std::ui
   MF_TRY(const bool any, run_loop_turns(statement, value, outer));
   scope_ = outer;
   // As Jinja has it: also when every turn ended in `break` or `continue`.
-  if (!any) MF_TRY_STATUS(execute_scoped(statement.otherwise));
+  if (!any) MF_TRY_STATUS(execute_scoped(statement.otherwise, statement.hidden_otherwise));
   return {};
 }
 
@@ -178,6 +187,7 @@ Result<bool> Evaluation::run_loop_turns(const For& statement, const Value& loop,
     scope_ = std::make_shared<Scope>();
     scope_->parent = outer;
     scope_->names.emplace("loop", loop);
+    hide(statement.hidden);
     MF_TRY_STATUS(budget_.step());
     MF_TRY_STATUS(assign(statement.target, state.items[state.at]));
     MF_TRY(const Flow flow, execute(statement.body));
@@ -228,9 +238,10 @@ Result<Value> Evaluation::captured(FunctionRef<Status()> body) {
   return heap_.string(std::move(outer));
 }
 
-Result<Evaluation::Flow> Evaluation::execute_scoped(const Body& body) {
+Result<Evaluation::Flow> Evaluation::execute_scoped(const Body& body, const HiddenNames& hidden) {
   const std::shared_ptr<Scope> outer = scope_;
   scope_ = inner_scope();
+  hide(hidden);
   Result<Flow> flow = execute(body);
   scope_ = outer;
   return flow;
@@ -238,6 +249,7 @@ Result<Evaluation::Flow> Evaluation::execute_scoped(const Body& body) {
 
 Status Evaluation::execute(const SetBlock& statement) {
   MF_TRY(Value text, captured([&]() -> Status {
+           hide(statement.hidden);
            MF_TRY_STATUS(execute(statement.body));
            return {};
          }));
@@ -249,6 +261,7 @@ Status Evaluation::execute(const SetBlock& statement) {
 
 Status Evaluation::execute(const FilterBlock& statement) {
   MF_TRY(const Value text, captured([&]() -> Status {
+           hide(statement.hidden);
            MF_TRY_STATUS(execute(statement.body));
            return {};
          }));
@@ -276,6 +289,7 @@ Result<Evaluation::Flow> Evaluation::execute(const With& statement) {
     MF_TRY_STATUS(assign(target, std::move(value)));
   }
   scope_ = inner;
+  hide(statement.hidden);
   Result<Flow> flow = execute(statement.body);
   scope_ = outer;
   return flow;

@@ -62,7 +62,7 @@ class Evaluation {
   Status execute(const CallBlock& statement);
   Status execute(const FilterBlock& statement);
   Result<Flow> execute(const With& statement);
-  Result<Flow> execute_scoped(const Body& body);
+  Result<Flow> execute_scoped(const Body& body, const HiddenNames& hidden);
   Status print(const Value& value);
   Status assign(const Target& target, Value value);
   Status set_namespace(const Target& target, Value value);
@@ -103,6 +103,7 @@ class Evaluation {
 
   Error located(Error error, std::uint32_t line);
   std::shared_ptr<Scope> inner_scope() const;
+  void hide(const HiddenNames& names);
 
   const Ast& ast_;
   Budget budget_;  // before all values, which give their memory back to it

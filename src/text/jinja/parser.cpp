@@ -6,6 +6,7 @@
 
 #include "base/printable.h"
 #include "text/jinja/parser_state.h"
+#include "text/jinja/scoping.h"
 #include "text/jinja/unicode.h"
 
 namespace moeflux::jinja {
@@ -142,7 +143,7 @@ Result<Statement> Parser::statement() {
   if (tag == "generation") {
     take();
     MF_TRY(Body inside, block_to("endgeneration"));
-    return Statement{line, Generation{std::move(inside)}};
+    return Statement{line, Generation{std::move(inside), {}}};
   }
   if (tag == "break" || tag == "continue") {
     if (loops_ == 0) return error(line, fmt::format("'{}' outside of a loop", tag));
@@ -205,7 +206,7 @@ Result<Statement> Parser::parse_set() {
   }
   MF_TRY(ExpressionPtr filters, filter_chain(nullptr));
   MF_TRY(Body inside, block_to("endset"));
-  return Statement{line, SetBlock{std::move(to), std::move(filters), std::move(inside)}};
+  return Statement{line, SetBlock{std::move(to), std::move(filters), std::move(inside), {}}};
 }
 
 Result<Signature> Parser::signature() {
@@ -245,8 +246,9 @@ Result<Statement> Parser::parse_macro() {
   MF_TRY(Signature parameters, signature());
   Uses uses;
   MF_TRY(Body inside, macro_body("endmacro", uses));
-  return Statement{line, Macro{name.text, std::move(parameters), std::move(inside), uses.caller, uses.varargs,
-                               uses.kwargs}};
+  return Statement{
+      line,
+      Macro{name.text, std::move(parameters), std::move(inside), uses.caller, uses.varargs, uses.kwargs, {}}};
 }
 
 Result<Statement> Parser::parse_call() {
@@ -259,7 +261,8 @@ Result<Statement> Parser::parse_call() {
   if (!std::holds_alternative<Call>(called->node)) return error(line, "{% call %} expects a call");
   Uses uses;
   MF_TRY(Body inside, macro_body("endcall", uses));
-  Macro caller{"caller", std::move(parameters), std::move(inside), uses.caller, uses.varargs, uses.kwargs};
+  Macro caller{"caller", std::move(parameters), std::move(inside), uses.caller, uses.varargs, uses.kwargs,
+               {}};
   return Statement{line, CallBlock{std::move(called), std::move(caller)}};
 }
 
@@ -268,7 +271,7 @@ Result<Statement> Parser::parse_filter() {
   MF_TRY(ExpressionPtr first, filter(nullptr));
   MF_TRY(ExpressionPtr filters, filter_chain(std::move(first)));
   MF_TRY(Body inside, block_to("endfilter"));
-  return Statement{line, FilterBlock{std::move(filters), std::move(inside)}};
+  return Statement{line, FilterBlock{std::move(filters), std::move(inside), {}}};
 }
 
 Result<Statement> Parser::parse_with() {
@@ -330,7 +333,9 @@ Result<Ast> parse(std::string_view source, std::string_view name, const Limits& 
   MF_TRY(std::vector<Token> tokens, tokenize(source, name));
   Parser parser(std::move(tokens), name, limits);
   MF_TRY(Body body, parser.parse_template());
-  return Ast{std::string(name), std::move(body)};
+  Ast out{std::string(name), std::move(body), {}};
+  MF_TRY_STATUS(find_hidden_names(out));
+  return out;
 }
 
 }  // namespace moeflux::jinja

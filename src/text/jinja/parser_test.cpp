@@ -68,6 +68,15 @@ TEST(Parser, BoundsHowDeepASourceNests) {
     EXPECT_EQ(parse(source, "t", {}).has_value(), false) << source.substr(0, 20);
 }
 
+TEST(Parser, BoundsHowLongItLooksForNames) {
+  std::string source;
+  for (int i = 0; i < 10'000; ++i) source += "{% set a" + std::to_string(i) + " = 1 %}";
+  for (int i = 0; i < 10'000; ++i) source += "{% if b %}{% endif %}";
+  const Error error = refused(source);
+  EXPECT_EQ(error.code(), ErrorCode::unsupported);
+  EXPECT_EQ(error.message(), "t: too many conditions over too many names");
+}
+
 TEST(Parser, TakesLongChainsThatDoNotNest) {
   std::string sum = "{{ 0";
   for (int i = 0; i < 5000; ++i) sum += " + 1";

@@ -15,6 +15,14 @@ TEST(Statements, SetInALoopDoesNotLeakAndInAnIfItDoes) {
   EXPECT_EQ(text_of("{% set x = 1 %}{% if true %}{% set x = 2 %}{% endif %}{{ x }}"), "2");
 }
 
+TEST(Statements, ANameThatIsSetIsLocalFromTheBeginningOfItsBlock) {
+  const Json x = {{"x", "outside"}};
+  EXPECT_EQ(text_of("{% for i in [1] %}[{{ x }}]{% endfor %}{% set x = 1 %}", x), "[]");
+  EXPECT_EQ(text_of("{{ x }}{% for i in [1] %}[{{ x }}]{% endfor %}{% set x = 1 %}", x), "outside[outside]");
+  EXPECT_EQ(text_of("{% if false %}{% set x = 1 %}{% endif %}{{ x }}", x), "outside");
+  EXPECT_EQ(text_of("{% set x %}[{{ x }}]{% endset %}{{ x }}", x), "[]");
+}
+
 TEST(Statements, NamespacesCarryValuesOutOfLoops) {
   EXPECT_EQ(text_of("{% set ns = namespace(n=0) %}{% for i in [1, 2] %}{% set ns.n = ns.n + i %}{% endfor "
                     "%}{{ ns.n }}"),
