@@ -51,6 +51,10 @@ class Pane:
             raise AssertionError(f"{' '.join(command)}: {child.stderr.decode().strip()}")
         return child.stdout.decode("utf-8", "replace")
 
+    def shell(self) -> int:
+        """Its process."""
+        return int(self.tmux("display-message", "-p", "#{pane_pid}"))
+
     def type(self, text: str) -> None:
         self.tmux("send-keys", "-l", text)
 

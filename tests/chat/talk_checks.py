@@ -1,12 +1,17 @@
 """`moeflux run` and `chat` without a terminal: what golden_chat_test.py holds their flags to. Each check's docstring is
 what is true."""
 
+import array
+import contextlib
+import fcntl
 import functools
 import json
 import pathlib
 import shutil
 import signal
 import subprocess
+import termios
+import time
 from typing import Any
 
 from sandbox import PATIENCE_S, ROOT, TERN, Argument, Sandbox
@@ -184,9 +189,10 @@ def bundled_demo(box: Sandbox, model: pathlib.Path) -> None:
     assert said.stdout == OSLO + "\n" and "Tern" in said.stderr and "demo" in said.stderr, said.stderr
 
 
-def start(box: Sandbox, *arguments: Argument, **options: Any) -> "subprocess.Popen[bytes]":
+def start(box: Sandbox, *arguments: Argument, stdin: int = subprocess.DEVNULL,
+          **options: Any) -> "subprocess.Popen[bytes]":
     # A test that was started in the background of a script ignores SIGINT, and so would what it starts.
-    return subprocess.Popen([str(box.program), *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+    return subprocess.Popen([str(box.program), *map(str, arguments)], stdin=stdin, stdout=subprocess.PIPE,
                             stderr=subprocess.PIPE, cwd=box.folder, env=box.environment,
                             preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL), **options)
 
@@ -200,6 +206,31 @@ def interrupt(box: Sandbox, model: pathlib.Path) -> None:
         rest, errors = child.communicate(timeout=PATIENCE_S)
     assert child.returncode == 130, (child.returncode, errors)
     assert (first + rest).endswith(b"\n") and b"stopped" in errors, errors
+
+
+def interrupt_while_asked(box: Sandbox, model: pathlib.Path) -> None:
+    """Ctrl-C also ends a run that is still reading its question"""
+    with start(box, "run", "-m", model, stdin=subprocess.PIPE) as child:
+        try:
+            assert child.stdin
+            child.stdin.write(b"What")
+            child.stdin.flush()
+            end = time.monotonic() + PATIENCE_S
+            while time.monotonic() < end and unread_bytes(child.stdin.fileno()) > 0:
+                time.sleep(0.02)
+            child.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(timeout=20)
+        finally:
+            code = child.poll()
+            child.kill()
+    assert code == 130, "the program goes on reading" if code is None else f"exits with {code}"
+
+
+def unread_bytes(pipe: int) -> int:
+    count = array.array("i", [0])
+    fcntl.ioctl(pipe, termios.FIONREAD, count)
+    return count[0]
 
 
 def closed_output(box: Sandbox, model: pathlib.Path) -> None:
@@ -261,5 +292,5 @@ def tool_answers(box: Sandbox, model: pathlib.Path) -> None:
 
 
 CHECKS = [ways_to_ask, wrong_questions, system_message, ends_of_a_reply, json_object, seeds, raw, environment,
-          wrong_flags, hugging_face_cache, models_by_path, bundled_demo, interrupt, closed_output, chat_from_a_pipe,
+          wrong_flags, hugging_face_cache, models_by_path, bundled_demo, interrupt, interrupt_while_asked, closed_output, chat_from_a_pipe,
           saving_and_loading, tool_answers]

@@ -10,9 +10,11 @@ read them before they are committed.
 import difflib
 import functools
 import json
+import os
 import pathlib
 import re
 import shutil
+import signal
 import sys
 import tempfile
 from typing import Any, Callable
@@ -85,7 +87,8 @@ class Scene:
 
     def leaves(self, *keys: str) -> None:
         """After `keys` the shell is back, and in order: what is typed is seen, and the terminal is as it was."""
-        self.pane.press(*keys)
+        if keys:
+            self.pane.press(*keys)
         self.pane.wait_for(rf"^{re.escape(SHELL_PROMPT)}$\Z")
         self.pane.type("stty -g > after")
         self.pane.wait_for(r"stty -g > after$\Z")
@@ -249,12 +252,38 @@ def answer_is_stopped(scene: Scene) -> None:
     assert re.fullmatch(r"[\d,]+ tokens · [\d.,]+ tok/s · prompt 13 tokens, [\d.,]+ tok/s · stopped", last), last
     messages = scene.saved()
     assert [message["role"] for message in messages] == ["user", "assistant"], messages
-    assert messages[1]["content"].startswith("Long ago, near the"), messages
+    assert messages[1]["content"].startswith("Long ago"), messages
     scene.pane.type("More.")
     scene.pane.press("Enter")
     scene.pane.wait("another answer", is_answering)
     scene.press("C-c", until=r" · stopped\n>$\Z")
     scene.leaves("C-c")
+
+
+def typed_ahead(scene: Scene) -> None:
+    """what is entered while an answer is written is taken after it"""
+    scene.start(f"{GREEDY} --isa scalar -n 60")
+    scene.pane.type("Tell me a story.")
+    scene.pane.press("Enter")
+    scene.pane.wait("an answer", is_answering)
+    scene.pane.type("/undo")
+    scene.press("Enter", until=r" · stopped at the limit of tokens\n> /undo\nthe last question .*\n>$\Z")
+    scene.leaves("C-d")
+
+
+def suspended_and_ended(scene: Scene) -> None:
+    """Ctrl-Z gives the shell back, fg the line; a chat that is told to end leaves the terminal in order"""
+    scene.start(GREEDY + " -q")
+    scene.pane.type("half")
+    scene.press("C-z", until=rf"^{re.escape(SHELL_PROMPT)}$\Z")
+    scene.leaves()
+    scene.pane.type("fg")
+    scene.press("Enter", until=r"^> half$\Z")
+    scene.pane.type(" of it")
+    scene.pane.wait_for(r"^> half of it$\Z")
+    children = pathlib.Path(f"/proc/{scene.pane.shell()}/task/{scene.pane.shell()}/children").read_text(encoding="ascii")
+    os.kill(int(children), signal.SIGTERM)
+    scene.leaves()
 
 
 def styles(scene: Scene) -> None:
@@ -276,7 +305,8 @@ def styles(scene: Scene) -> None:
 
 SCENES: list[Callable[[Scene], None]] = [
     first_minute, pasted_lines, several_lines_typed, conversation_is_edited, saved_and_loaded, unknown_commands,
-    keys_and_history, every_script, answer_is_stopped, styles]
+    keys_and_history, every_script, answer_is_stopped, typed_ahead,
+    suspended_and_ended, styles]
 
 
 def play(act: Callable[[Scene], None], box: Sandbox, records: bool) -> None:
