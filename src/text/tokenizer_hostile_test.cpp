@@ -141,26 +141,28 @@ TEST(TokenizerHostile, RefusesSectionsThatItDoesNotKnow) {
        "added_tokens: expected an array"},
       {"a flag",
        [](TestJson& j) {
-         j["added_tokens"] = {{{"id", 1}, {"content", "x"}}};
+         j["added_tokens"] = TestJson::array({TestJson{{"id", 1}, {"content", "x"}}});
        },
        kCorrupt, "added_tokens[0]: 'special' is missing"},
-      {"an id", [](TestJson& j) { j["added_tokens"] = {added_token(4194304, "<e>")}; }, kCorrupt,
-       "added_tokens[0]"},
+      {"an id", [](TestJson& j) { j["added_tokens"] = TestJson::array({added_token(4194304, "<e>")}); },
+       kCorrupt, "added_tokens[0]"},
       {"ids",
        [](TestJson& j) {
-         j["added_tokens"] = {added_token(300, "<e>"), added_token(300, "<f>")};
+         j["added_tokens"] = TestJson::array({added_token(300, "<e>"), added_token(300, "<f>")});
        },
        kCorrupt, "the id 300 of the added token '<f>'"},
-      {"id of the vocabulary", [](TestJson& j) { j["added_tokens"] = {added_token(5, "<e>")}; }, kCorrupt,
+      {"id of the vocabulary",
+       [](TestJson& j) { j["added_tokens"] = TestJson::array({added_token(5, "<e>")}); }, kCorrupt,
        "the id 5 of the added token '<e>'"},
-      {"two ids", [](TestJson& j) { j["added_tokens"] = {added_token(300, "hell")}; }, kCorrupt,
-       "has the id 300, and 258 in the vocabulary"},
+      {"two ids", [](TestJson& j) { j["added_tokens"] = TestJson::array({added_token(300, "hell")}); },
+       kCorrupt, "has the id 300, and 258 in the vocabulary"},
       {"twice",
        [](TestJson& j) {
-         j["added_tokens"] = {added_token(300, "<e>"), added_token(301, "<e>")};
+         j["added_tokens"] = TestJson::array({added_token(300, "<e>"), added_token(301, "<e>")});
        },
        kCorrupt, "'<e>' is there twice"},
-      {"long", [](TestJson& j) { j["added_tokens"] = {added_token(300, std::string(2000, 'x'))}; },
+      {"long",
+       [](TestJson& j) { j["added_tokens"] = TestJson::array({added_token(300, std::string(2000, 'x'))}); },
        kUnsupported, "a content of 2000 bytes"},
   };
   for (const Change& change : changes) {
@@ -173,11 +175,13 @@ TEST(TokenizerHostile, RefusesSectionsThatItDoesNotKnow) {
 
 TEST(TokenizerHostile, FailsOnAPatternThatBacktracksForever) {
   TestJson json = small_tokenizer_json();
-  json["pre_tokenizer"] = {
-      {"type", "Sequence"},
-      {"pretokenizers",
-       {{{"type", "Split"}, {"pattern", {{"Regex", "(a+)+[bc]"}}}, {"behavior", "Isolated"}, {"invert", false}},
-        {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}}}};
+  json["pre_tokenizer"] = {{"type", "Sequence"},
+                           {"pretokenizers",
+                            {{{"type", "Split"},
+                              {"pattern", {{"Regex", "(a+)+[bc]"}}},
+                              {"behavior", "Isolated"},
+                              {"invert", false}},
+                             {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}}}};
   const Tokenizer tokenizer = parsed(json);
   std::vector<TokenId> tokens{TokenId{1}};
   const Status status = tokenizer.encode("aab " + std::string(60, 'a'), AddedTokens::all, tokens);
