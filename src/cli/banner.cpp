@@ -4,6 +4,7 @@
 
 #include "base/sizes.h"
 #include "cli/chatting.h"
+#include "cli/statistics_line.h"
 
 namespace moeflux::cli {
 namespace {
@@ -31,7 +32,7 @@ std::string banner(Talk& talk) {
   return fmt::format("moeflux {} · {} · {} thread{} · {}\nmodel   {}\nmemory  {}\n{}", MOEFLUX_VERSION,
                      engine.kernels().name, engine.threads(), engine.threads() == 1 ? "" : "s",
                      name_of(engine.options().precision), describe_model(talk, engine),
-                     engine.memory_plan().describe(),
+                     memory_line(engine.memory_plan()),
                      "/help for commands · Ctrl-C stops an answer · Ctrl-D leaves");
 }
 

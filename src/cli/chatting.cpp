@@ -238,12 +238,12 @@ void Chat::show_help() {
 
 void Chat::show_statistics() {
   const Session& session = talk_.session();
-  std::string page = fmt::format("positions   {} of {}, {} checkpoint{}\n",
+  std::string page = fmt::format("positions    {} of {}, {} checkpoint{}\n",
                                  with_thousands(session.position()), with_thousands(session.context()),
                                  session.checkpoint_count(), session.checkpoint_count() == 1 ? "" : "s");
   page += fmt::format("keys, values {} in use\n", human_bytes(talk_.engine().kv_pool().used_bytes()));
-  page += "memory      " + talk_.engine().memory_plan().describe();
-  if (last_) page += "\nlast answer " + statistics_line(*last_);
+  page += "memory       " + memory_line(talk_.engine().memory_plan());
+  if (last_) page += "\nlast answer  " + statistics_line(*last_);
   terminal_.note(page);
 }
 

@@ -96,7 +96,7 @@ Status run_run(FileSystem& files, const RunCommand& command, const Places& place
                FunctionRef<Status(std::string_view)> out, LogSink& log, const std::atomic<bool>* cancel) {
   MF_TRY(const Question question, question_of(files, command, in));
   MF_TRY(Talk talk, Talk::open(files, command.talk, places, log));
-  if (!command.quiet) log.write(LogLevel::info, "memory: " + talk.engine().memory_plan().describe());
+  if (!command.quiet) log.write(LogLevel::info, "memory: " + memory_line(talk.engine().memory_plan()));
 
   const bool is_parsed = command.json || command.hide_reasoning;
   ReplyWriter writer(out);

@@ -38,4 +38,12 @@ std::string statistics_line(const GenerationResult& result) {
   return line;
 }
 
+std::string memory_line(const MemoryPlan& plan) {
+  std::string text = human_bytes(plan.total_bytes());
+  if (plan.usable_bytes != 0) text += fmt::format(" of {}", human_bytes(plan.usable_bytes));
+  return fmt::format("{}: weights {}, experts {}, context {}, workspace {}", text,
+                     human_bytes(plan.weights_bytes + plan.derived_bytes), human_bytes(plan.experts_bytes),
+                     human_bytes(plan.kv_bytes + plan.recurrent_bytes), human_bytes(plan.workspace_bytes));
+}
+
 }  // namespace moeflux::cli

@@ -41,6 +41,20 @@ TEST(StatisticsLine, SaysWhyAReplyDidNotEndByItself) {
   EXPECT_TRUE(statistics_line(stopped).ends_with(" · the context is full"));
 }
 
+TEST(MemoryLine, SaysWhereItGoes) {
+  MemoryPlan plan;
+  plan.weights_bytes = 3'000'000;
+  plan.derived_bytes = 1'000'000;
+  plan.experts_bytes = 29'400'000;
+  plan.kv_bytes = 16'000'000;
+  plan.recurrent_bytes = 2'000'000;
+  plan.workspace_bytes = 8'000'000;
+  EXPECT_EQ(memory_line(plan),
+            "59.4 MB: weights 4.00 MB, experts 29.4 MB, context 18.0 MB, workspace 8.00 MB");
+  plan.usable_bytes = 2'000'000'000;
+  EXPECT_TRUE(memory_line(plan).starts_with("59.4 MB of 2.00 GB: "));
+}
+
 TEST(ShortNumber, HasThreeDigits) {
   EXPECT_EQ(short_number(0.4242), "0.42");
   EXPECT_EQ(short_number(9.999), "10.0");
