@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """golden_chat_test.py PROGRAM: the commands that talk, without a terminal.
 
-Each conversation of tests/goldens/tern/golden_chat.json gets its prompt, its token ids and its reply from `template`,
-from `run` and from the loop of `chat`. Then what the flags of these commands promise (talk_checks.py), and text to
-ids and back (tokenize_checks.py). Everything runs on one thread but where threads are the subject.
+Each conversation of tests/goldens/tern/golden_chat.json gets its prompt, its token ids and its reply from
+`template`, from `run` and from the loop of `chat`. Then what the flags of these commands promise
+(talk_checks.py), and text to ids and back (tokenize_checks.py). All runs on one thread, but where threads are
+the subject.
 """
 
 import functools

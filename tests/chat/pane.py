@@ -16,7 +16,7 @@ SHELL_PROMPT = "shell$"
 
 
 class Pane:
-    """One tmux server, ended with the `with` block. Waiting is by looking again and again, with a generous end."""
+    """One tmux server, ended with the `with` block. Waits by looking again and again, with a generous end."""
 
     numbers = itertools.count()
 

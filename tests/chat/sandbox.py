@@ -1,5 +1,7 @@
-"""A place where `moeflux` runs as a new user's program: its caches, its history and its home are in one folder that
-goes away, and nothing of the tester's environment reaches it."""
+"""A place where `moeflux` runs as a new user's program.
+
+Its caches, its history and its home are in one folder that goes away; the tester's environment does not reach it.
+"""
 
 import os
 import pathlib

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """terminal_test.py [--record] PROGRAM: `moeflux chat` as a person sees it, in a terminal of 100 x 30.
 
-Scenes are played in tmux: keys are pressed, and what the screen then shows is compared with tests/chat/screens/*.txt.
-What differs between machines (rates, bytes, kernels) is a letter there; lines that the terminal wraps are one line.
-Nothing waits for a time: the next key follows when the screen shows what it answers. --record writes the screens anew;
-read them before they are committed.
+Scenes are played in tmux: keys are pressed, and what the screen then shows is compared with
+tests/chat/screens/*.txt. What differs between machines (rates, bytes, kernels) is a letter there; lines that the
+terminal wraps are one line. Nothing waits for a time: the next key follows when the screen shows what it answers.
+--record writes the screens anew; read them before they are committed.
 """
 
 import difflib
@@ -26,7 +26,7 @@ SCREENS = ROOT / "tests" / "chat" / "screens"
 PROMPT = r"^>$\Z"  # an empty line to be filled, at the end of the screen
 ANSWERED = r"tok/s.*\n>$\Z"
 GREEDY = "--temp 0 -t 1 --seed 1"
-SETTLED_S = 20  # how long a screen that is not the expected one is given to become it
+SETTLED_S = 60  # how long a screen that is not the expected one is given to become it
 
 
 def without_numbers(screen: str) -> str:
@@ -86,7 +86,7 @@ class Scene:
             raise AssertionError(f"the screen {name} is another one:\n" + "\n".join(difference)) from None
 
     def leaves(self, *keys: str) -> None:
-        """After `keys` the shell is back, and in order: what is typed is seen, and the terminal is as it was."""
+        """After `keys` the shell is back and in order: what is typed is seen, the terminal is as it was."""
         if keys:
             self.pane.press(*keys)
         self.pane.wait_for(rf"^{re.escape(SHELL_PROMPT)}$\Z")
@@ -281,7 +281,8 @@ def suspended_and_ended(scene: Scene) -> None:
     scene.press("Enter", until=r"^> half$\Z")
     scene.pane.type(" of it")
     scene.pane.wait_for(r"^> half of it$\Z")
-    children = pathlib.Path(f"/proc/{scene.pane.shell()}/task/{scene.pane.shell()}/children").read_text(encoding="ascii")
+    shell = scene.pane.shell()
+    children = pathlib.Path(f"/proc/{shell}/task/{shell}/children").read_text(encoding="ascii")
     os.kill(int(children), signal.SIGTERM)
     scene.leaves()
 

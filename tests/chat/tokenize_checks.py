@@ -1,5 +1,7 @@
-"""`moeflux tokenize`, `detokenize`, `template` and `perplexity`: what golden_chat_test.py holds them to. Each check's
-docstring is what is true."""
+"""`moeflux tokenize`, `detokenize`, `template` and `perplexity`: what golden_chat_test.py holds them to.
+
+The docstring of a check says what is true.
+"""
 
 import json
 import math
