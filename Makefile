@@ -2,7 +2,7 @@
 #
 #   make build      build/moeflux, as users run it (the default)
 #   make demo       build it and show it at work on the bundled model
-#   make test       what every change must pass: all tests, the parsers' once more under sanitizers, short fuzzing
+#   make test       what every change must pass: all tests, and short fuzzing under sanitizers
 #   make test-full  make test, then every compiler and sanitizer, long fuzzing, formatting and linting
 #   make bench      build and run the benchmarks
 #   make format     clang-format over the sources
@@ -28,7 +28,7 @@ build = @cmake --build --preset $(1) --parallel $(JOBS)
 run_tests = @ctest --preset $(1) --parallel $(JOBS) --output-log build/$(1).log
 
 .PHONY: build demo test test-full bench format clean
-.PHONY: bootstrap test-dev test-untrusted test-release test-asan test-tsan test-clang check-format check-tidy
+.PHONY: bootstrap test-dev test-release test-asan test-tsan test-clang check-format check-tidy
 
 build: bootstrap
 	$(call say,build/moeflux)
@@ -46,10 +46,10 @@ demo: build
 	@echo "Talk with it yourself: build/moeflux chat"
 
 # The closing lines of ctest once more, so that they end the output.
-test: bootstrap test-dev test-untrusted
+test: bootstrap test-dev
 	$(call say,fuzzing: 5 s a target)
 	@tools/fuzz.sh 5
-	@echo "== all passed; with sanitizers: $$(grep 'tests passed' build/fuzz.log); all tests:"
+	@echo "== all passed:"
 	@sed -n '/tests passed/,$$p' build/dev.log
 
 test-full: check-format test test-release test-asan test-tsan test-clang check-tidy
@@ -86,13 +86,6 @@ test-dev:
 	$(call configure,dev)
 	$(call build,dev)
 	$(call run_tests,dev)
-
-# One sanitized build for the tests and the fuzz targets.
-test-untrusted:
-	$(call say,sanitized: tests of code that reads untrusted bytes)
-	$(call configure,fuzz)
-	$(call build,fuzz) --target untrusted_tests fuzzers
-	$(call run_tests,fuzz)
 
 test-release:
 	$(call say,release: with benchmarks)

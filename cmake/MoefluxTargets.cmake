@@ -13,13 +13,6 @@ if(MOEFLUX_TESTS)
   include(GoogleTest)
 endif()
 
-# `make test` runs under the sanitizers only what reads bytes that others wrote; `make test-full` runs all.
-set(MOEFLUX_TEST_SCOPE "all" CACHE STRING "Which test programs there are: all, or untrusted")
-set_property(CACHE MOEFLUX_TEST_SCOPE PROPERTY STRINGS all untrusted)
-add_custom_target(untrusted_tests)
-set(MOEFLUX_UNTRUSTED_TESTS io_tests quant_tests model_tests source_tests state_tests experts_tests text_tests
-    sampling_tests terminal_tests)
-
 # Our own code only: warnings are errors, and a*b+c is never contracted behind our back (docs: the law of
 # arithmetic), so that every compiler and ISA gives the same bits.
 add_library(moeflux_options INTERFACE)
@@ -89,7 +82,7 @@ endif()
 #   One GoogleTest program; each of its cases is a test of ctest. Test data is found from the repository's root.
 function(moeflux_test name)
   cmake_parse_arguments(TEST "" "" "SOURCES;DEPENDS" ${ARGN})
-  if(NOT MOEFLUX_TESTS OR (MOEFLUX_TEST_SCOPE STREQUAL untrusted AND NOT name IN_LIST MOEFLUX_UNTRUSTED_TESTS))
+  if(NOT MOEFLUX_TESTS)
     return()
   endif()
   add_executable(${name} ${TEST_SOURCES})
@@ -98,8 +91,5 @@ function(moeflux_test name)
   target_compile_definitions(${name} PRIVATE MOEFLUX_REPOSITORY="${CMAKE_SOURCE_DIR}")
   target_compile_options(${name} PRIVATE -O1)
   target_precompile_headers(${name} REUSE_FROM moeflux_test_pch)
-  if(name IN_LIST MOEFLUX_UNTRUSTED_TESTS)
-    add_dependencies(untrusted_tests ${name})
-  endif()
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300)
 endfunction()

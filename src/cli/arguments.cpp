@@ -1,8 +1,12 @@
 #include "cli/arguments.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <utility>
+
+#include "base/printable.h"
 
 namespace moeflux::cli {
 namespace {
@@ -47,7 +51,7 @@ void add_context(CLI::App& command, EngineFlags& engine) {
       .add_option(
           "-c,--ctx-size", engine.context,
           "Positions that prompt and reply may take (default: 8192, or the model's own if that is less)")
-      ->check(CLI::Range(1u, 1u << 24))
+      ->check(CLI::Range(0u, 1u << 24))
       ->group(kHow);
 }
 
@@ -56,7 +60,7 @@ void add_sampling(CLI::App& command, SamplingFlags& sampling) {
     command.add_option(name, value, help)->group(kSampling);
   };
   add("--temp,--temperature", sampling.temperature, "0: always the best token");
-  add("--top-k", sampling.top_k, "Only the K best; 0: all");
+  add("--top-k", sampling.top_k, "Only the K best; 0 or less: all");
   add("--top-p", sampling.top_p, "Only the best that together reach this probability");
   add("--min-p", sampling.min_p, "Only those at least this probable, relative to the best");
   add("--repeat-penalty", sampling.repetition_penalty, "Of tokens that were seen; 1: none");
@@ -66,15 +70,19 @@ void add_sampling(CLI::App& command, SamplingFlags& sampling) {
   add("--repeat-last-n", sampling.repeat_last_n,
       "Tokens that penalties look at (default 64; -1: all, 0: none)");
   add("--logit-bias", sampling.logit_bias, "TOKEN+BIAS or TOKEN-BIAS, as in 15043-inf; may be repeated");
-  add("-s,--seed", sampling.seed, "The same seed gives the same text (default: another one each time)");
+  command.get_option("--logit-bias")->allow_extra_args(false);
+  add("-s,--seed", sampling.seed,
+      "The same seed gives the same text (default, and -1: another one each time)");
 }
 
 void add_reply(CLI::App& command, ReplyFlags& reply) {
   command
-      .add_option("-n,--predict,--max-tokens", reply.max_tokens,
-                  "Tokens at most (default: what the context has room for)")
+      .add_option("-n,--n-predict,--predict,--max-tokens", reply.max_tokens,
+                  "Tokens at most (default, and -1: what the context has room for)")
       ->group(kReply);
-  command.add_option("--stop", reply.stop, "The reply ends before this text; may be repeated")->group(kReply);
+  command.add_option("--stop", reply.stop, "The reply ends before this text; may be repeated")
+      ->allow_extra_args(false)
+      ->group(kReply);
   command.add_flag("--json-object", reply.json_object, "The reply is exactly one JSON object")->group(kReply);
   command.add_flag("--ignore-eos", reply.ignores_end, "Go on after the model has ended its reply")
       ->group(kReply);
@@ -83,7 +91,8 @@ void add_reply(CLI::App& command, ReplyFlags& reply) {
 void add_template_flags(CLI::App& command, TalkFlags& talk) {
   command.add_option("--tools", talk.tools, "A JSON file of tools, in OpenAI's form")->group(kWhat);
   command
-      .add_option("--chat-template", talk.chat_template, "A Jinja file instead of the model's own template")
+      .add_option("--chat-template,--chat-template-file", talk.chat_template,
+                  "A Jinja file instead of the model's own template")
       ->group(kWhat);
   command
       .add_option("--chat-template-kwargs", talk.template_kwargs,
@@ -174,7 +183,7 @@ CLI::App* add_template(CLI::App& app, TemplateCommand& render) {
   command->add_option("--messages", render.messages, "A JSON file of messages; -: standard input")
       ->required();
   command->add_option("--tools", render.tools, "A JSON file of tools, in OpenAI's form");
-  command->add_option("--chat-template", render.chat_template,
+  command->add_option("--chat-template,--chat-template-file", render.chat_template,
                       "A Jinja file instead of the model's own template");
   command->add_option("--chat-template-kwargs", render.kwargs, "A JSON object of variables for the template");
   command->add_flag("--no-generation-prompt", render.no_generation_prompt, "Do not open the reply");
@@ -196,18 +205,28 @@ CLI::App* add_perplexity(CLI::App& app, PerplexityCommand& perplexity) {
   return command;
 }
 
-std::vector<std::string> with_long_names(int argc, char** argv) {
+Result<std::vector<std::string>> with_long_names(int argc, char** argv) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 2> kNames{
       {{"-hf", "--hf-repo"}, {"-sys", "--system-prompt"}}};
+  const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
   std::vector<std::string> arguments;
-  bool is_literal = false;  // after "--", and the value of -p or its like, is not looked at
+  bool is_literal = false;  // after "--", and what follows -p or its like, is not looked at
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
+    const bool is_value = !arguments.empty() && (arguments.back() == "-p" || arguments.back() == "--prompt" ||
+                                                 arguments.back() == "--stop");
+    const bool is_word =
+        argument.size() > 2 && argument[0] == '-' && std::ranges::all_of(argument.substr(1), is_letter);
+    if (is_literal || is_value || !is_word) {
+      arguments.emplace_back(argument);
+      is_literal |= argument == "--";
+      continue;
+    }
     const auto* const known =
         std::ranges::find(kNames, argument, [](const auto& pair) { return pair.first; });
-    const bool is_value = !arguments.empty() && (arguments.back() == "-p" || arguments.back() == "--prompt");
-    arguments.emplace_back(!is_literal && !is_value && known != kNames.end() ? known->second : argument);
-    is_literal |= argument == "--";
+    if (known == kNames.end())
+      return Error{ErrorCode::invalid_argument, fmt::format("there is no flag {}", printable(argument))};
+    arguments.emplace_back(known->second);
   }
   return arguments;
 }

@@ -25,7 +25,8 @@ CLI::App* add_detokenize(CLI::App& app, DetokenizeCommand& detokenize);
 CLI::App* add_template(CLI::App& app, TemplateCommand& render);
 CLI::App* add_perplexity(CLI::App& app, PerplexityCommand& perplexity);
 
-// The command line with -hf and its like, short names of several letters, which CLI11 does not know, as long ones.
-std::vector<std::string> with_long_names(int argc, char** argv);
+// The command line with -hf and its like, short names of several letters, which CLI11 does not know, as long ones. One
+// that nobody knows is invalid_argument: CLI11 would take -ngl for -n with the value "gl".
+Result<std::vector<std::string>> with_long_names(int argc, char** argv);
 
 }  // namespace moeflux::cli

@@ -19,9 +19,9 @@ std::string describe_model(const Talk& talk, const Engine& engine) {
     }
   std::string text =
       fmt::format("{} ({}, {} layers", talk.model().name, name_of(config.family), config.layers.size());
-  if (experts != 0) text += fmt::format(", {} experts a layer, {} a token", experts, per_token);
+  if (experts != 0) text += fmt::format(", {} experts, {} a token", experts, per_token);
   text += ")";
-  if (talk.model().is_demo) text += ": the bundled demo, not a useful assistant";
+  if (talk.model().is_demo) text += ": the bundled demo, not an assistant";
   return text;
 }
 

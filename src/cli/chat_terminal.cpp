@@ -1,6 +1,7 @@
 #include "cli/chat_terminal.h"
 
 #include <fmt/format.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -13,6 +14,27 @@ namespace moeflux::cli {
 namespace {
 
 constexpr std::string_view kDim = "\x1b[2m", kPlain = "\x1b[0m", kClearLine = "\r\x1b[K";
+
+// What is typed during an answer is not shown in the middle of it; it is still there for the next line.
+class WithoutEcho {
+ public:
+  explicit WithoutEcho(bool is_terminal)
+      : is_terminal_(is_terminal && ::tcgetattr(STDIN_FILENO, &before_) == 0) {
+    if (!is_terminal_) return;
+    termios quiet = before_;
+    quiet.c_lflag &= ~static_cast<tcflag_t>(ECHO);
+    ::tcsetattr(STDIN_FILENO, TCSANOW, &quiet);
+  }
+  ~WithoutEcho() {
+    if (is_terminal_) ::tcsetattr(STDIN_FILENO, TCSANOW, &before_);
+  }
+  WithoutEcho(const WithoutEcho&) = delete;
+  WithoutEcho& operator=(const WithoutEcho&) = delete;
+
+ private:
+  termios before_{};
+  bool is_terminal_;
+};
 
 bool wants_no_color() {
   const char* const no_color = std::getenv("NO_COLOR");
@@ -59,6 +81,7 @@ void StandardTerminal::progress(std::string_view line) {
 }
 
 int StandardTerminal::while_interruptible(FunctionRef<void(const std::atomic<bool>&)> work) {
+  const WithoutEcho quiet(is_terminal_);
   const InterruptGuard guard;
   work(guard.flag());
   return guard.count();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <utility>
 
 #include "base/printable.h"
@@ -40,6 +41,20 @@ std::string_view trimmed(std::string_view text) {
   while (!text.empty() && (text.back() == ' ' || text.back() == '\t' || text.back() == '\n'))
     text.remove_suffix(1);
   return text;
+}
+
+// One line of "/word" and perhaps more. Not "/etc/passwd is a file", nor a text of several lines.
+bool is_command(std::string_view text) {
+  if (text.empty() || text.front() != '/' || text.find('\n') != std::string_view::npos) return false;
+  const std::string_view word = text.substr(1, text.find_first_of(" \t") - 1);
+  return !word.empty() &&
+         std::ranges::all_of(word, [](char c) { return (c >= 'a' && c <= 'z') || c == '?'; });
+}
+
+// "~/x" as the shell would have it.
+std::string with_home(std::string_view path) {
+  const char* const home = path.starts_with("~/") ? std::getenv("HOME") : nullptr;
+  return home == nullptr ? std::string(path) : std::string(home) + std::string(path.substr(1));
 }
 
 // Shows an answer while it is collected.
@@ -157,11 +172,12 @@ Status Chat::run() {
 Result<Chat::Next> Chat::take(const std::string& line) {
   const std::string_view text = trimmed(line);
   if (text.empty()) return Next::go_on;
-  if (text.front() == '/') {
-    const std::size_t end = std::min(text.find_first_of(" \t\n"), text.size());
+  if (is_command(text)) {
+    const std::size_t end = std::min(text.find_first_of(" \t"), text.size());
     return obey(text.substr(0, end), trimmed(text.substr(end)));
   }
   conversation_.say(line);
+  talk_.set_attempt(0);
   return answer();
 }
 
@@ -182,7 +198,10 @@ Result<Chat::Next> Chat::obey(std::string_view command, std::string_view argumen
     terminal_.note(conversation_.undo() ? "the last question and its answer are forgotten"
                                         : "there is nothing to undo");
   } else if (command == "/regen") {
-    if (conversation_.take_back_answer()) return answer();
+    if (conversation_.take_back_answer()) {
+      talk_.set_attempt(talk_.attempt() + 1);
+      return answer();
+    }
     terminal_.note("there is nothing to answer");
   } else if (command == "/system") {
     if (!argument.empty()) conversation_.set_system(argument);
@@ -194,7 +213,7 @@ Result<Chat::Next> Chat::obey(std::string_view command, std::string_view argumen
     return answer();
   } else if (command == "/save" || command == "/load") {
     if (needs_argument("a file's name")) return Next::go_on;
-    const std::string path(argument);
+    const std::string path = with_home(argument);
     const Status done = command == "/save" ? save(path) : load(path);
     if (!done) note_failure(done.error());
   } else if (command == "/stats") {

@@ -224,6 +224,32 @@ TEST_F(Chatting, KnowsItsCommands) {
   EXPECT_EQ(script.lines.size(), 1u);
 }
 
+TEST_F(Chatting, TakesOnlyOneLineOfOneWordForACommand) {
+  flags.reply.max_tokens = 1;
+  script.types("/etc/passwd is a file");
+  script.types("/help\nis what I need");
+  script.types("//");
+  run();
+  EXPECT_THAT(script.notes, IsEmpty());
+  EXPECT_EQ(chat->conversation().messages().size(), 6u);
+}
+
+TEST_F(Chatting, AnswersAgainWithAnotherSeed) {
+  flags.sampling.temperature = 1.5;
+  flags.sampling.seed = 5;
+  flags.reply.max_tokens = 30;
+  script.types("Tell me a story about a brave fox.");
+  script.types("/regen");
+  run();
+  const std::string both = script.written;
+  EXPECT_EQ(chat->last()->seed, 6u);
+  script.written.clear();
+  script.types("Tell me a story about a brave fox.");
+  script.types("/regen");
+  run();
+  EXPECT_EQ(script.written, both);  // and yet it is the same each time
+}
+
 TEST_F(Chatting, SaysWhenAQuestionIsTooLong) {
   flags.engine.context = 32;
   script.types(std::string(400, 'x'));
@@ -249,7 +275,7 @@ TEST_F(Chatting, BeginsWithABanner) {
   ASSERT_TRUE(talk);
   Chat(files, *std::move(talk), script, false).show_banner();
   EXPECT_THAT(script.notes.at(0), HasSubstr("1 thread · exact"));
-  EXPECT_THAT(script.notes.at(0), HasSubstr("8 layers, 64 experts a layer, 4 a token"));
+  EXPECT_THAT(script.notes.at(0), HasSubstr("8 layers, 64 experts, 4 a token"));
   EXPECT_THAT(script.notes.at(0), HasSubstr("memory  "));
 }
 

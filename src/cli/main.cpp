@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 #include <malloc.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -63,7 +65,11 @@ Status print_piece(std::string_view text) {
   return Error{ErrorCode::io_failed, "cannot write to standard output"};
 }
 
-ExitCode finish(const Status& status) { return status ? ExitCode::ok : report(status.error()); }
+// Who pressed Ctrl-C knows that it was stopped.
+ExitCode finish(const Status& status) {
+  if (status) return ExitCode::ok;
+  return status.error().code() == ErrorCode::cancelled ? ExitCode::interrupted : report(status.error());
+}
 
 ExitCode finish(const Result<std::string>& text) { return text ? print(*text) : report(text.error()); }
 
@@ -157,6 +163,18 @@ ExitCode chat_with(FileSystem& files, const ChatCommand& command) {
   return finish(chat.run());
 }
 
+// The question is read before Ctrl-C is taken over: until then it ends the program as usual.
+ExitCode run_once(FileSystem& files, const RunCommand& command, LogSink& log) {
+  const bool reads_input = (!command.prompt && command.file.empty() && command.messages.empty()) ||
+                           command.file == "-" || command.messages == "-";
+  if (reads_input && ::isatty(STDIN_FILENO) == 1)
+    log.write(LogLevel::info, "reading from the terminal; Ctrl-D ends it");
+  const Result<Question> question = question_of(files, command, std::cin);
+  if (!question) return report(question.error());
+  const InterruptGuard guard;
+  return finish(run_run(files, command, *question, places(), print_piece, log, &guard.flag()));
+}
+
 ExitCode run(int argc, char** argv) {
   CLI::App app("moeflux runs Mixture-of-Experts language models that are larger than memory.", "moeflux");
   app.set_version_flag("--version", "moeflux " MOEFLUX_VERSION, "Print the version and exit");
@@ -233,9 +251,13 @@ ExitCode run(int argc, char** argv) {
   help->add_option("COMMAND", help_command, "The command to explain");
 
   try {
-    std::vector<std::string> arguments = with_long_names(argc, argv);
-    std::ranges::reverse(arguments);  // as CLI11 takes them
-    app.parse(std::move(arguments));
+    Result<std::vector<std::string>> arguments = with_long_names(argc, argv);
+    if (!arguments) {
+      complain(arguments.error().message() + " (see 'moeflux help')");
+      return ExitCode::usage;
+    }
+    std::ranges::reverse(*arguments);  // as CLI11 takes them
+    app.parse(*std::move(arguments));
   } catch (const CLI::CallForHelp&) {
     if (app.get_subcommands().empty()) return print(app.help());
     return print(app.get_subcommands().front()->help("moeflux"));
@@ -248,8 +270,7 @@ ExitCode run(int argc, char** argv) {
   PosixFileSystem files;
   TerminalLog log;
   if (run_command->parsed()) {
-    const InterruptGuard guard;
-    return finish(run_run(files, talk_once, places(), std::cin, print_piece, log, &guard.flag()));
+    return run_once(files, talk_once, log);
   }
   if (chat_command->parsed()) return chat_with(files, chat);
   if (perplexity_command->parsed()) {
@@ -280,6 +301,7 @@ int main(int argc, char** argv) {
   // Fixed, because left alone glibc moves this threshold up with every large buffer that is freed, and the
   // next ones then stay behind as holes of the heap: opening the largest checkpoints took 108 MB, not 77.
   ::mallopt(M_MMAP_THRESHOLD, 1 << 20);
+  std::signal(SIGPIPE, SIG_IGN);  // writing to a pipe that nobody reads is an error like others
   try {
     return static_cast<int>(moeflux::cli::run(argc, argv));
   } catch (const std::bad_alloc&) {

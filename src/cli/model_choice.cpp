@@ -70,10 +70,15 @@ Result<fs::path> packed_in_cache(FileSystem& files, const fs::path& source, std:
   const fs::path models = places.cache / "moeflux" / "models";
   std::string hex;
   for (const std::uint8_t byte : std::span(digest.bytes).first(6)) hex += fmt::format("{:02x}", byte);
-  fs::path destination = models / fmt::format("{}-{}", name, hex);
-  MF_TRY(const bool is_packed, PackedModel::is_at(files, destination));
-  if (is_packed) return destination;
   MF_TRY_STATUS(make_directories(files, models));
+  // Whatever it was called when it was packed: -hf and -m may name the same files.
+  MF_TRY(const std::vector<std::string> names, files.list(models));
+  for (const std::string& there : names) {
+    if (!there.ends_with("-" + hex)) continue;
+    MF_TRY(const bool is_packed, PackedModel::is_at(files, models / there));
+    if (is_packed) return models / there;
+  }
+  fs::path destination = models / fmt::format("{}-{}", name, hex);
   fs::path lock_path = destination;
   lock_path += ".lock";
   MF_TRY(const FileLock lock, FileLock::acquire(lock_path));
@@ -202,7 +207,7 @@ Result<ChosenModel> choose_model(FileSystem& files, const ModelChoice& choice, c
       return chosen;
     }
     MF_TRY(const SourceModel source, SourceModel::open(files, choice.model));
-    MF_TRY(chosen.packed, packed_in_cache(files, source.path(), chosen.name, places, log));
+    MF_TRY(chosen.packed, packed_in_cache(files, source.path(), folder_name(source.path()), places, log));
     return chosen;
   }
   if (!choice.hf_repo.empty()) {

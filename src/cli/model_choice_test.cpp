@@ -78,6 +78,7 @@ TEST_F(ModelChoices, ACheckpointIsPackedIntoTheCacheOnce) {
   ASSERT_EQ(log.entries().size(), 1u);
   EXPECT_THAT(log.entries()[0].message, HasSubstr("packing " + source.string()));
   EXPECT_EQ(packed({source.string() + "/", ""}), first);
+  EXPECT_EQ(packed({(source / "config.json").string(), ""}), first);
   EXPECT_EQ(log.entries().size(), 1u);
 }
 
@@ -121,7 +122,9 @@ TEST_F(ModelChoices, ARepositoryIsFoundInTheHubsCache) {
   const Result<fs::path> main = find_in_hub_caches(disk, "org/name", places.hub_caches);
   ASSERT_TRUE(main) << main.error().message();
   EXPECT_EQ(*main, repository / "snapshots" / "4567");
-  EXPECT_TRUE(*PackedModel::is_at(disk, packed({"", "org/name"})));
+  const fs::path by_name = packed({"", "org/name"});
+  EXPECT_TRUE(*PackedModel::is_at(disk, by_name));
+  EXPECT_EQ(packed({(repository / "snapshots" / "4567").string(), ""}), by_name);
 }
 
 TEST_F(ModelChoices, ARepositoryThatIsNotThereSaysWhereItWasLookedFor) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -74,13 +75,15 @@ Result<SamplingOptions> sampling_options_of(const SamplingFlags& flags, const Sa
   take(options.repetition_penalty, flags.repetition_penalty);
   take(options.presence_penalty, flags.presence_penalty);
   take(options.frequency_penalty, flags.frequency_penalty);
-  take(options.top_k, flags.top_k);
+  if (flags.top_k)
+    options.top_k =
+        static_cast<std::uint32_t>(std::clamp<std::int64_t>(*flags.top_k, 0, GenerationOptions::kNoLimit));
   take(options.repeat_last_n, flags.repeat_last_n);
   for (const std::string& text : flags.logit_bias) {
     MF_TRY(const LogitBias bias, parse_logit_bias(text));
     options.logit_bias.push_back(bias);
   }
-  options.seed = flags.seed;
+  if (flags.seed && *flags.seed >= 0) options.seed = static_cast<std::uint64_t>(*flags.seed);
   return options;
 }
 
@@ -88,7 +91,9 @@ Result<GenerationOptions> generation_options_of(const SamplingFlags& sampling, c
                                                 const SamplingDefaults& defaults) {
   GenerationOptions options;
   MF_TRY(options.sampling, sampling_options_of(sampling, defaults));
-  if (reply.max_tokens) options.max_tokens = *reply.max_tokens;
+  if (reply.max_tokens && *reply.max_tokens >= 0)
+    options.max_tokens =
+        static_cast<std::uint32_t>(std::min<std::int64_t>(*reply.max_tokens, GenerationOptions::kNoLimit));
   options.stop = reply.stop;
   options.json_object = reply.json_object;
   options.ignores_end = reply.ignores_end;

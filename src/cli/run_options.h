@@ -30,14 +30,14 @@ struct EngineFlags {
 
 struct SamplingFlags {
   std::optional<double> temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
-  std::optional<std::uint32_t> top_k;
+  std::optional<std::int64_t> top_k;  // 0 or less: all
   std::optional<std::int32_t> repeat_last_n;
   std::vector<std::string> logit_bias;  // "ID+BIAS", "ID-BIAS", or "ID-inf": as llama.cpp has it
-  std::optional<std::uint64_t> seed;
+  std::optional<std::int64_t> seed;     // negative: another one each time
 };
 
 struct ReplyFlags {
-  std::optional<std::uint32_t> max_tokens;
+  std::optional<std::int64_t> max_tokens;  // negative: no limit
   std::vector<std::string> stop;
   bool json_object = false;
   bool ignores_end = false;

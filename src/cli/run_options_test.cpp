@@ -23,6 +23,10 @@ TEST(SamplingFlags, GoBeforeTheModelsWishesAndThoseBeforeTheDefaults) {
   EXPECT_EQ(options->top_k, 5u);
   EXPECT_EQ(options->top_p, SamplingOptions().top_p);
   EXPECT_EQ(options->seed, 9u);
+  flags.seed = -1;
+  flags.top_k = -1;
+  EXPECT_FALSE(sampling_options_of(flags, wishes)->seed.has_value());
+  EXPECT_EQ(sampling_options_of(flags, wishes)->top_k, 0u);
 }
 
 TEST(LogitBias, IsWrittenAsLlamaCppHasIt) {
@@ -69,6 +73,8 @@ TEST(ReplyFlags, BecomeOptions) {
   EXPECT_EQ(options->stop, reply.stop);
   EXPECT_TRUE(options->json_object && options->ignores_end);
   EXPECT_EQ(generation_options_of({}, {}, {})->max_tokens, GenerationOptions::kNoLimit);
+  reply.max_tokens = -1;
+  EXPECT_EQ(generation_options_of({}, reply, {})->max_tokens, GenerationOptions::kNoLimit);
 }
 
 }  // namespace

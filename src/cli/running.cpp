@@ -20,15 +20,19 @@ class ReplyWriter final : public GenerationListener {
   explicit ReplyWriter(FunctionRef<Status(std::string_view)> out) : out_(out) {}
 
   void said(const ReplyEvent& event) override {
-    if (const auto* text = std::get_if<ReplyText>(&event); text != nullptr && status_)
+    if (const auto* text = std::get_if<ReplyText>(&event); text != nullptr && status_) {
       status_ = out_(text->text);
+      has_written_ = true;
+    }
   }
   bool wants_more() const override { return status_.has_value(); }
   Status status() const { return status_; }
+  bool has_written() const { return has_written_; }
 
  private:
   FunctionRef<Status(std::string_view)> out_;
   Status status_;
+  bool has_written_ = false;
 };
 
 Result<std::string> read_prompt(FileSystem& files, const RunCommand& command, std::istream& in) {
@@ -92,9 +96,8 @@ Result<Question> question_of(FileSystem& files, const RunCommand& command, std::
   return question;
 }
 
-Status run_run(FileSystem& files, const RunCommand& command, const Places& places, std::istream& in,
+Status run_run(FileSystem& files, const RunCommand& command, const Question& question, const Places& places,
                FunctionRef<Status(std::string_view)> out, LogSink& log, const std::atomic<bool>* cancel) {
-  MF_TRY(const Question question, question_of(files, command, in));
   MF_TRY(Talk talk, Talk::open(files, command.talk, places, log));
   if (!command.quiet) log.write(LogLevel::info, "memory: " + memory_line(talk.engine().memory_plan()));
 
@@ -107,7 +110,7 @@ Status run_run(FileSystem& files, const RunCommand& command, const Places& place
                                                 : talk.answer_raw(question.messages, listener, cancel);
   MF_TRY_STATUS(writer.status());
   if (!result) {
-    if (!command.json) MF_TRY_STATUS(out("\n"));
+    if (writer.has_written()) MF_TRY_STATUS(out("\n"));
     return std::move(result).error();
   }
   MF_TRY_STATUS(out(command.json ? json_of(*result, collector) : "\n"));

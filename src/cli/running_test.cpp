@@ -30,8 +30,10 @@ struct Running : testing::Test {
     command.talk.engine.threads = 1;
   }
   Status run(const std::atomic<bool>* cancel = nullptr) {
+    const Result<Question> question = question_of(files, command, in);
+    if (!question) return question.error();
     return run_run(
-        files, command, places, in,
+        files, command, *question, places,
         [&](std::string_view text) {
           out += text;
           return Status();
@@ -106,7 +108,7 @@ TEST_F(Running, EndsWhenNobodyListensAnyMore) {
   command.prompt = "Tell me a story about a brave fox.";
   int pieces = 0;
   const Status done = run_run(
-      files, command, places, in,
+      files, command, *question_of(files, command, in), places,
       [&](std::string_view) -> Status {
         if (++pieces < 3) return {};
         return Error{ErrorCode::io_failed, "cannot write"};

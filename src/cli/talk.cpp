@@ -87,6 +87,7 @@ Result<GenerationResult> Talk::run(Prompt prompt, GenerationListener& listener,
   GenerationRequest request;
   request.prompt = std::move(prompt);
   request.options = options_;
+  if (options_.sampling.seed) request.options.sampling.seed = *options_.sampling.seed + attempt_;
   request.tools = schemas_;
   request.cancel = cancel;
   return generate(session_, *text_, request, listener);

@@ -55,6 +55,10 @@ class Talk {
   Result<GenerationResult> go_on(std::string_view words, GenerationListener& listener,
                                  const std::atomic<bool>* cancel);
 
+  // Another answer to the same question: the attempt is added to the seed that the user gave.
+  void set_attempt(std::uint64_t attempt) { attempt_ = attempt; }
+  std::uint64_t attempt() const { return attempt_; }
+
   Result<Prompt> prompt_of(const Json& messages) const;
 
  private:
@@ -71,6 +75,7 @@ class Talk {
   std::shared_ptr<Engine> engine_;
   Session session_;
   GenerationOptions options_;
+  std::uint64_t attempt_ = 0;
   Json tools_;  // null: none
   ToolSchemas schemas_;
   Json kwargs_ = Json::object();
