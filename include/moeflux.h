@@ -333,7 +333,7 @@ typedef struct mf_generate_result {
 } mf_generate_result;
 
 /* Generates a reply. What the session has in common with the prompt is not run again; afterwards it has seen the
- * prompt and the reply but its last token. Being cancelled is not a failure. `callback`, `result` and `why` may
+ * prompt and the reply, but its last token unless the model ended it itself. Being cancelled is not a failure. `callback`, `result` and `why` may
  * be NULL. */
 MF_API mf_status mf_generate(mf_session* session, const mf_text* text, const mf_generate_options* options,
                              mf_event_callback callback, void* user, mf_generate_result* result,

@@ -61,7 +61,8 @@ if $total; then
 fi
 
 scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+running=()
+trap 'kill "${running[@]}" 2>/dev/null || true; rm -rf "$scratch"' EXIT
 
 # The longest seed, but at least 16 KiB: shorter would cut seeds, longer only makes every run slower.
 longest_input() {
@@ -110,7 +111,6 @@ fuzz_in_turn() {
   ((failures == 0))
 }
 
-running=()
 if [[ -n $long ]]; then
   fuzz_one "$long" "$long_seconds" &
   running+=($!)

@@ -76,7 +76,7 @@ class CallbackListener final : public GenerationListener {
 
  private:
   void tell(mf_event& event, std::string_view text = {}) {
-    if (callback_ == nullptr) return;
+    if (callback_ == nullptr || !wants_more_) return;
     event.struct_size = sizeof event;
     event.text = text.data();
     event.text_bytes = text.size();

@@ -121,6 +121,7 @@ void take_environment(CLI::App& command) {
       return c == '-' ? '_' : static_cast<char>(std::toupper(c));
     });
     option->envname("MOEFLUX_ARG_" + name);
+    if (option->get_items_expected_max() == 1) option->take_last();  // given twice, the last counts
   }
 }
 

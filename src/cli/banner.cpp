@@ -15,10 +15,10 @@ std::string describe_model(const Talk& talk, const Engine& engine) {
   for (const LayerConfig& layer : config.layers)
     if (const auto* moe = std::get_if<MoeConfig>(&layer.mlp)) {
       experts = moe->experts;
-      per_token = moe->experts_per_token;
+      per_token = engine.options().experts_per_token;
     }
-  std::string text =
-      fmt::format("{} ({}, {} layers", talk.model().name, name_of(config.family), config.layers.size());
+  std::string text = fmt::format("{} ({}, {} layers", harmless(talk.model().name), name_of(config.family),
+                                 config.layers.size());
   if (experts != 0) text += fmt::format(", {} experts, {} a token", experts, per_token);
   text += ")";
   if (talk.model().is_demo) text += ": the bundled demo, not an assistant";

@@ -176,6 +176,8 @@ Result<Chat::Next> Chat::take(const std::string& line) {
     const std::size_t end = std::min(text.find_first_of(" \t"), text.size());
     return obey(text.substr(0, end), trimmed(text.substr(end)));
   }
+  if (conversation_.ends_with_a_question() && conversation_.undo())
+    terminal_.note("the question before it has no answer and is forgotten");
   conversation_.say(line);
   talk_.set_attempt(0);
   return answer();
@@ -198,9 +200,12 @@ Result<Chat::Next> Chat::obey(std::string_view command, std::string_view argumen
     terminal_.note(conversation_.undo() ? "the last question and its answer are forgotten"
                                         : "there is nothing to undo");
   } else if (command == "/regen") {
+    Conversation before = conversation_;
     if (conversation_.take_back_answer()) {
       talk_.set_attempt(talk_.attempt() + 1);
-      return answer();
+      Result<Next> next = answer();
+      if (conversation_.awaits_answer()) conversation_ = std::move(before);  // nothing came in its place
+      return next;
     }
     terminal_.note("there is nothing to answer");
   } else if (command == "/system") {
@@ -267,6 +272,7 @@ void Chat::show_statistics() {
 }
 
 Status Chat::save(const std::string& path) {
+  if (conversation_.is_empty()) return Error{ErrorCode::invalid_argument, "there is nothing to save yet"};
   MF_TRY(const auto file, AtomicFile::begin(files_, path));
   const std::string json = conversation_.to_json();
   MF_TRY_STATUS(file->append(std::as_bytes(std::span(json))));
@@ -280,9 +286,9 @@ Status Chat::save(const std::string& path) {
 Status Chat::load(const std::string& path) {
   MF_TRY(const std::string json, files_.read_text(path, kMaxConversationBytes));
   MF_TRY(Conversation conversation, Conversation::parse(json, path));
+  MF_TRY(const bool has_state, files_.exists(path + ".state"));
   conversation_ = std::move(conversation);
   std::string state = "its state will be computed again";
-  MF_TRY(const bool has_state, files_.exists(path + ".state"));
   if (has_state) {
     const Status loaded = talk_.session().load(files_, path + ".state");
     state = loaded ? "its state is there"

@@ -236,7 +236,7 @@ TEST_F(Chatting, TakesOnlyOneLineOfOneWordForACommand) {
 
 TEST_F(Chatting, AnswersAgainWithAnotherSeed) {
   flags.sampling.temperature = 1.5;
-  flags.sampling.seed = 5;
+  flags.sampling.seed = "5";
   flags.reply.max_tokens = 30;
   script.types("Tell me a story about a brave fox.");
   script.types("/regen");
@@ -253,10 +253,10 @@ TEST_F(Chatting, AnswersAgainWithAnotherSeed) {
 TEST_F(Chatting, SaysWhenAQuestionIsTooLong) {
   flags.engine.context = 32;
   script.types(std::string(400, 'x'));
-  script.types("/undo");
   script.types("Hello!");
   run();
   EXPECT_THAT(script.notes.at(0), HasSubstr("does not fit into a context of 32"));
+  EXPECT_EQ(script.notes.at(1), "the question before it has no answer and is forgotten");
   EXPECT_EQ(script.written, "Hello! What would you like to hear about?\n");
 }
 

@@ -28,6 +28,10 @@ bool Conversation::awaits_answer() const {
   return !messages_.empty() && !is_of(messages_.back(), "assistant") && !is_of(messages_.back(), "system");
 }
 
+bool Conversation::ends_with_a_question() const {
+  return !messages_.empty() && is_of(messages_.back(), "user");
+}
+
 void Conversation::set_system(std::string_view text) {
   if (!messages_.empty() && is_of(messages_.front(), "system")) messages_.erase(messages_.begin());
   if (!text.empty()) messages_.insert(messages_.begin(), Json{{"role", "system"}, {"content", text}});

@@ -24,6 +24,9 @@ class Conversation {
   // The last message is not the model's.
   bool awaits_answer() const;
 
+  // It is a person's.
+  bool ends_with_a_question() const;
+
   // What the model is told before everything else; empty: nothing. Replaces what it was told before.
   void set_system(std::string_view text);
   std::string system() const;

@@ -151,6 +151,7 @@ ExitCode chat_with(FileSystem& files, const ChatCommand& command) {
   TerminalLog log;
   Result<Talk> talk = Talk::open(files, command.talk, places(), log);
   if (!talk) return report(talk.error());
+  if (talk->text().template_error()) return report(*talk->text().template_error());
   if (talk->text().chat_templates() == nullptr) {
     complain(fmt::format("{} has no chat template; give one with --chat-template, or use 'moeflux run --raw'",
                          printable(talk->model().name)));
@@ -163,7 +164,7 @@ ExitCode chat_with(FileSystem& files, const ChatCommand& command) {
   return finish(chat.run());
 }
 
-// The question is read before Ctrl-C is taken over: until then it ends the program as usual.
+// Ctrl-C is taken over when everything is there: until then it ends the program as usual.
 ExitCode run_once(FileSystem& files, const RunCommand& command, LogSink& log) {
   const bool reads_input = (!command.prompt && command.file.empty() && command.messages.empty()) ||
                            command.file == "-" || command.messages == "-";
@@ -171,8 +172,10 @@ ExitCode run_once(FileSystem& files, const RunCommand& command, LogSink& log) {
     log.write(LogLevel::info, "reading from the terminal; Ctrl-D ends it");
   const Result<Question> question = question_of(files, command, std::cin);
   if (!question) return report(question.error());
+  Result<Talk> talk = Talk::open(files, command.talk, places(), log);
+  if (!talk) return report(talk.error());
   const InterruptGuard guard;
-  return finish(run_run(files, command, *question, places(), print_piece, log, &guard.flag()));
+  return finish(run_run(*talk, command, *question, print_piece, log, &guard.flag()));
 }
 
 ExitCode run(int argc, char** argv) {
@@ -273,10 +276,7 @@ ExitCode run(int argc, char** argv) {
     return run_once(files, talk_once, log);
   }
   if (chat_command->parsed()) return chat_with(files, chat);
-  if (perplexity_command->parsed()) {
-    const InterruptGuard guard;
-    return finish(run_perplexity(files, perplexity, places(), log, &guard.flag()));
-  }
+  if (perplexity_command->parsed()) return finish(run_perplexity(files, perplexity, places(), log));
   if (tokenize_command->parsed()) return finish(run_tokenize(files, tokenize, std::cin, print_piece));
   if (detokenize_command->parsed()) return finish(run_detokenize(files, detokenize, std::cin, print_piece));
   if (template_command->parsed()) return finish(run_template(files, render, std::cin, print_piece));

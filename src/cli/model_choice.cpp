@@ -39,8 +39,10 @@ Result<Digest> digest_of_checkpoint(FileSystem& files, const fs::path& directory
   digest.add(real.empty() ? directory.native() : real.native());
   MF_TRY(const std::vector<std::string> names, files.list(directory));
   for (const std::string& name : names) {
-    MF_TRY(const FileInfo info, files.info(directory / name));
-    digest.add(fmt::format("\n{} {}", name, info.size_bytes));
+    if (name.starts_with('.')) continue;
+    const Result<FileInfo> info = files.info(directory / name);
+    if (!info || info->kind != FileKind::regular) continue;
+    digest.add(fmt::format("\n{} {}", name, info->size_bytes));
   }
   return digest.value();
 }

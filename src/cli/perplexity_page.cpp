@@ -35,7 +35,7 @@ std::string render(const PerplexityResult& result, std::size_t text_tokens, std:
 }  // namespace
 
 Result<std::string> run_perplexity(FileSystem& files, const PerplexityCommand& command, const Places& places,
-                                   LogSink& log, const std::atomic<bool>* cancel) {
+                                   LogSink& log) {
   MF_TRY(EngineOptions options, engine_options_of(command.engine));
   if (options.context == 0) options.context = command.window;
   MF_TRY(const ChosenModel model, choose_model(files, {command.model, ""}, places, log));
@@ -50,7 +50,7 @@ Result<std::string> run_perplexity(FileSystem& files, const PerplexityCommand& c
   const std::uint64_t bytes_each =
       std::max<std::uint64_t>(1, text.size() / std::max<std::size_t>(1, tokens.size()));
   Result<PerplexityResult> result = measure_perplexity(
-      *engine, tokens, {command.window, cancel}, [&](std::uint64_t done, std::uint64_t all) {
+      *engine, tokens, {command.window, nullptr}, [&](std::uint64_t done, std::uint64_t all) {
         bar.update(done * command.window * bytes_each, 0, all * command.window * bytes_each);
       });
   if (!result) return std::move(result).error().during(command.file);

@@ -1,7 +1,6 @@
 #pragma once
 // `moeflux perplexity MODEL FILE`: how well a packed model predicts a text.
 
-#include <atomic>
 #include <cstdint>
 #include <string>
 
@@ -22,6 +21,6 @@ struct PerplexityCommand {
 };
 
 Result<std::string> run_perplexity(FileSystem& files, const PerplexityCommand& command, const Places& places,
-                                   LogSink& log, const std::atomic<bool>* cancel);
+                                   LogSink& log);
 
 }  // namespace moeflux::cli

@@ -64,6 +64,18 @@ Result<LogitBias> parse_logit_bias(std::string_view text) {
   return LogitBias{TokenId(token), is_negative ? -bias : bias};
 }
 
+Result<std::optional<std::uint64_t>> parse_seed(std::string_view text) {
+  if (text.empty()) return std::optional<std::uint64_t>();
+  const bool is_negative = text.front() == '-';
+  std::uint64_t seed = 0;
+  const auto [rest, error] =
+      std::from_chars(text.data() + (is_negative ? 1 : 0), text.data() + text.size(), seed);
+  if (error != std::errc() || rest != text.data() + text.size())
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("--seed takes a whole number below 2^64, found '{}'", printable(text))};
+  return is_negative ? std::optional<std::uint64_t>() : std::optional(seed);
+}
+
 Result<SamplingOptions> sampling_options_of(const SamplingFlags& flags, const SamplingDefaults& defaults) {
   SamplingOptions options = options_of(defaults);
   const auto take = [](auto& option, const auto& flag) {
@@ -83,7 +95,7 @@ Result<SamplingOptions> sampling_options_of(const SamplingFlags& flags, const Sa
     MF_TRY(const LogitBias bias, parse_logit_bias(text));
     options.logit_bias.push_back(bias);
   }
-  if (flags.seed && *flags.seed >= 0) options.seed = static_cast<std::uint64_t>(*flags.seed);
+  MF_TRY(options.seed, parse_seed(flags.seed));
   return options;
 }
 

@@ -33,7 +33,7 @@ struct SamplingFlags {
   std::optional<std::int64_t> top_k;  // 0 or less: all
   std::optional<std::int32_t> repeat_last_n;
   std::vector<std::string> logit_bias;  // "ID+BIAS", "ID-BIAS", or "ID-inf": as llama.cpp has it
-  std::optional<std::int64_t> seed;     // negative: another one each time
+  std::string seed;                     // empty or negative: another one each time
 };
 
 struct ReplyFlags {
@@ -57,6 +57,9 @@ void warn_of_top_experts(const EngineFlags& flags, const ModelConfig& config, Lo
 Result<SamplingOptions> sampling_options_of(const SamplingFlags& flags, const SamplingDefaults& defaults);
 Result<GenerationOptions> generation_options_of(const SamplingFlags& sampling, const ReplyFlags& reply,
                                                 const SamplingDefaults& defaults);
+
+// Nothing: another one each time.
+Result<std::optional<std::uint64_t>> parse_seed(std::string_view text);
 
 // "1234-inf", "15+2.5": a token and what is added to its logit.
 Result<LogitBias> parse_logit_bias(std::string_view text);

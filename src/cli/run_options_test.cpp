@@ -16,17 +16,26 @@ TEST(SamplingFlags, GoBeforeTheModelsWishesAndThoseBeforeTheDefaults) {
   wishes.top_k = 20;
   SamplingFlags flags;
   flags.top_k = 5;
-  flags.seed = 9;
+  flags.seed = "9";
   const Result<SamplingOptions> options = sampling_options_of(flags, wishes);
   ASSERT_TRUE(options) << options.error().message();
   EXPECT_EQ(options->temperature, 0.7);
   EXPECT_EQ(options->top_k, 5u);
   EXPECT_EQ(options->top_p, SamplingOptions().top_p);
   EXPECT_EQ(options->seed, 9u);
-  flags.seed = -1;
+  flags.seed = "-1";
   flags.top_k = -1;
   EXPECT_FALSE(sampling_options_of(flags, wishes)->seed.has_value());
   EXPECT_EQ(sampling_options_of(flags, wishes)->top_k, 0u);
+}
+
+TEST(Seeds, AreWholeNumbersOf64Bits) {
+  EXPECT_EQ(*parse_seed("0"), 0u);
+  EXPECT_EQ(*parse_seed("18446744073709551615"), ~std::uint64_t{0});
+  EXPECT_FALSE(parse_seed("-1")->has_value());
+  EXPECT_FALSE(parse_seed("")->has_value());
+  for (const char* wrong : {"x", "1x", "-", "1.5", "18446744073709551616"})
+    EXPECT_THAT(parse_seed(wrong).error().message(), HasSubstr("--seed")) << wrong;
 }
 
 TEST(LogitBias, IsWrittenAsLlamaCppHasIt) {

@@ -96,18 +96,17 @@ Result<Question> question_of(FileSystem& files, const RunCommand& command, std::
   return question;
 }
 
-Status run_run(FileSystem& files, const RunCommand& command, const Question& question, const Places& places,
+Status run_run(Talk& talk, const RunCommand& command, const Question& question,
                FunctionRef<Status(std::string_view)> out, LogSink& log, const std::atomic<bool>* cancel) {
-  MF_TRY(Talk talk, Talk::open(files, command.talk, places, log));
   if (!command.quiet) log.write(LogLevel::info, "memory: " + memory_line(talk.engine().memory_plan()));
-
-  const bool is_parsed = command.json || command.hide_reasoning;
+  const ReplyReading reading = command.json             ? ReplyReading::all
+                               : command.hide_reasoning ? ReplyReading::reasoning
+                                                        : ReplyReading::nothing;
   ReplyWriter writer(out);
   AnswerCollector collector;
   GenerationListener& listener = command.json ? static_cast<GenerationListener&>(collector) : writer;
   Result<GenerationResult> result = command.raw ? talk.go_on(question.text, listener, cancel)
-                                    : is_parsed ? talk.answer(question.messages, listener, cancel)
-                                                : talk.answer_raw(question.messages, listener, cancel);
+                                                : talk.answer(question.messages, listener, cancel, reading);
   MF_TRY_STATUS(writer.status());
   if (!result) {
     if (writer.has_written()) MF_TRY_STATUS(out("\n"));

@@ -38,7 +38,7 @@ struct Question {
 Result<Question> question_of(FileSystem& files, const RunCommand& command, std::istream& in);
 
 // `out` gets the reply piece by piece; its failure ends the run.
-Status run_run(FileSystem& files, const RunCommand& command, const Question& question, const Places& places,
+Status run_run(Talk& talk, const RunCommand& command, const Question& question,
                FunctionRef<Status(std::string_view)> out, LogSink& log, const std::atomic<bool>* cancel);
 
 }  // namespace moeflux::cli

@@ -32,8 +32,9 @@ struct Running : testing::Test {
   Status run(const std::atomic<bool>* cancel = nullptr) {
     const Result<Question> question = question_of(files, command, in);
     if (!question) return question.error();
+    MF_TRY(Talk talk, Talk::open(files, command.talk, places, log));
     return run_run(
-        files, command, *question, places,
+        talk, command, *question,
         [&](std::string_view text) {
           out += text;
           return Status();
@@ -107,8 +108,10 @@ TEST_F(Running, GoesOnWithARawText) {
 TEST_F(Running, EndsWhenNobodyListensAnyMore) {
   command.prompt = "Tell me a story about a brave fox.";
   int pieces = 0;
+  Result<Talk> talk = Talk::open(files, command.talk, places, log);
+  ASSERT_TRUE(talk);
   const Status done = run_run(
-      files, command, *question_of(files, command, in), places,
+      *talk, command, *question_of(files, command, in),
       [&](std::string_view) -> Status {
         if (++pieces < 3) return {};
         return Error{ErrorCode::io_failed, "cannot write"};
@@ -135,10 +138,16 @@ TEST_F(Running, FindsAWrongFlagBeforeItPacksAnything) {
   command.talk.reasoning.clear();
   command.talk.template_kwargs = "[1]";
   EXPECT_THAT(run().error().message(), HasSubstr("--chat-template-kwargs"));
-  EXPECT_TRUE(log.entries().empty());
   command.talk.template_kwargs.clear();
   command.talk.sampling.top_p = 3;
   EXPECT_THAT(run().error().message(), HasSubstr("top_p"));
+  command.talk.sampling.top_p.reset();
+  command.talk.sampling.logit_bias = {"x"};
+  EXPECT_THAT(run().error().message(), HasSubstr("--logit-bias"));
+  command.talk.sampling.logit_bias.clear();
+  command.talk.chat_template = temporary.write("mine.jinja", "{% if").string();
+  EXPECT_THAT(run().error().message(), HasSubstr("mine.jinja:1"));
+  EXPECT_TRUE(log.entries().empty());
 }
 
 struct Tokenizing : Running {

@@ -23,9 +23,9 @@ std::string statistics_line(const GenerationResult& result) {
   std::string line = tokens(numbers.reply_tokens);
   if (numbers.reply_tokens > 0)
     line += fmt::format(" · {} tok/s", short_number(numbers.reply_tokens_per_second()));
-  const std::uint32_t run = numbers.prompt_tokens - numbers.reused_tokens;
   line += fmt::format(" · prompt {}", tokens(numbers.prompt_tokens));
-  if (run > 0) line += fmt::format(", {} tok/s", short_number(numbers.prompt_tokens_per_second()));
+  if (numbers.prompt_rows > 0)
+    line += fmt::format(", {} tok/s", short_number(numbers.prompt_tokens_per_second()));
   if (numbers.reused_tokens > 0) line += fmt::format(", {} reused", with_thousands(numbers.reused_tokens));
   switch (result.reason) {
     case FinishReason::length: return line + " · stopped at the limit of tokens";

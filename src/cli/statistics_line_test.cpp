@@ -9,6 +9,7 @@ GenerationResult result() {
   GenerationResult result;
   result.statistics.prompt_tokens = 1217;
   result.statistics.reused_tokens = 17;
+  result.statistics.prompt_rows = 1200;
   result.statistics.prompt_seconds = 0.6;
   result.statistics.reply_tokens = 38;
   result.statistics.reply_seconds = 0.92;
@@ -24,10 +25,12 @@ TEST(StatisticsLine, LeavesOutWhatThereIsNot) {
   GenerationResult nothing = result();
   nothing.statistics.reply_tokens = 0;
   nothing.statistics.reused_tokens = 1217;
+  nothing.statistics.prompt_rows = 0;
   EXPECT_EQ(statistics_line(nothing), "0 tokens · prompt 1,217 tokens, 1,217 reused");
   GenerationResult one = result();
   one.statistics.reply_tokens = one.statistics.prompt_tokens = 1;
   one.statistics.reused_tokens = 0;
+  one.statistics.prompt_rows = 1;
   EXPECT_EQ(statistics_line(one), "1 token · 1.09 tok/s · prompt 1 token, 1.67 tok/s");
 }
 

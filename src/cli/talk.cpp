@@ -7,6 +7,7 @@
 #include "base/printable.h"
 #include "base/sizes.h"
 #include "model/packed_model.h"
+#include "sampling/weight.h"
 #include "text/messages.h"
 
 namespace moeflux::cli {
@@ -50,20 +51,31 @@ Result<Talk> Talk::open(FileSystem& files, const TalkFlags& flags, const Places&
     MF_TRY(tools, parse_tools(text, flags.tools));
     MF_TRY(schemas, ToolSchemas::read(tools, flags.tools));
   }
+  // Whatever can be wrong without a model is found before one is packed.
+  MF_TRY(const GenerationOptions plain, generation_options_of(flags.sampling, flags.reply, {}));
+  MF_TRY_STATUS(check(plain.sampling, kMaxSampledVocabulary));
+  if (!plain.stop.empty()) MF_TRY_STATUS(StopStrings::check(plain.stop));
+  std::string template_source;
+  if (!flags.chat_template.empty()) {
+    MF_TRY(template_source, files.read_text(flags.chat_template, kMaxFileBytes));
+    MF_TRY_STATUS(ChatTemplate::parse(template_source, flags.chat_template));
+  }
   MF_TRY(ChosenModel model, choose_model(files, flags.model, places, log));
   MF_TRY(ModelText model_text, ModelText::open(files, model.packed));
   auto text = std::make_unique<ModelText>(std::move(model_text));
   if (!flags.chat_template.empty()) {
-    MF_TRY(const std::string source, files.read_text(flags.chat_template, kMaxFileBytes));
-    MF_TRY_STATUS(text->use_template(source, flags.chat_template));
+    MF_TRY_STATUS(text->use_template(template_source, flags.chat_template));
   }
   MF_TRY(GenerationOptions options, generation_options_of(flags.sampling, flags.reply, text->defaults()));
   MF_TRY(const PackedModel packed, PackedModel::open(files, model.packed));
   MF_TRY_STATUS(check(options.sampling, packed.config().vocabulary));
-  if (!options.stop.empty()) MF_TRY_STATUS(StopStrings::check(options.stop));
 
   MF_TRY(std::shared_ptr<Engine> engine, Engine::open(files, model.packed, engine_options));
   warn_of_top_experts(flags.engine, engine->config(), log);
+  if (text->chat_templates() == nullptr && engine->config().family == Family::deepseek_v3) {
+    log.write(LogLevel::info, "the model has no chat template; using the built-in one of DeepSeek-V3");
+    MF_TRY_STATUS(text->use_template(deepseek_v3_template(), "the built-in template"));
+  }
   MF_TRY(Session session, engine->new_session());
   Talk talk(std::move(model), std::move(text), std::move(engine), std::move(session));
   talk.options_ = std::move(options);
@@ -94,15 +106,10 @@ Result<GenerationResult> Talk::run(Prompt prompt, GenerationListener& listener,
 }
 
 Result<GenerationResult> Talk::answer(const Json& messages, GenerationListener& listener,
-                                      const std::atomic<bool>* cancel) {
+                                      const std::atomic<bool>* cancel, ReplyReading reading) {
   MF_TRY(Prompt prompt, prompt_of(messages));
-  return run(std::move(prompt), listener, cancel);
-}
-
-Result<GenerationResult> Talk::answer_raw(const Json& messages, GenerationListener& listener,
-                                          const std::atomic<bool>* cancel) {
-  MF_TRY(Prompt prompt, prompt_of(messages));
-  prompt.reply = {};
+  if (reading == ReplyReading::nothing) prompt.reply = {};
+  if (reading == ReplyReading::reasoning) prompt.reply.tools = ToolFormat::none;
   return run(std::move(prompt), listener, cancel);
 }
 

@@ -31,6 +31,9 @@ struct TalkFlags {
   std::string reasoning;  // "on", "off" (the template's enable_thinking), or "auto": as the template has it
 };
 
+// What of a reply is told apart from its text; the rest is text, as the model writes it.
+enum class ReplyReading { all, reasoning, nothing };
+
 // Now, where this user is: for templates that tell the date.
 std::tm local_time();
 
@@ -47,10 +50,7 @@ class Talk {
 
   // The answer to a conversation, told to `listener` as it comes.
   Result<GenerationResult> answer(const Json& messages, GenerationListener& listener,
-                                  const std::atomic<bool>* cancel);
-  // The same as the model writes it: nothing is parsed, all of it is text.
-  Result<GenerationResult> answer_raw(const Json& messages, GenerationListener& listener,
-                                      const std::atomic<bool>* cancel);
+                                  const std::atomic<bool>* cancel, ReplyReading reading = ReplyReading::all);
   // Goes on with a text, without a template.
   Result<GenerationResult> go_on(std::string_view words, GenerationListener& listener,
                                  const std::atomic<bool>* cancel);

@@ -19,11 +19,23 @@ constexpr std::uint64_t kMaxLineBytes = 64 * kMiB;
 constexpr std::uint64_t kMaxInputBytes = 1024 * kMiB;
 constexpr JsonLimits kLineLimits{kMaxLineBytes, 4, 16 * 1024 * 1024};
 
+// The next line without its newline, or the beginning of one that is too long; false: there is none.
+bool read_line(std::istream& in, std::string& line) {
+  line.clear();
+  std::streambuf& buffer = *in.rdbuf();
+  for (int c = buffer.sbumpc(); c != std::char_traits<char>::eof(); c = buffer.sbumpc()) {
+    if (c == '\n') return true;
+    line += static_cast<char>(c);
+    if (line.size() > kMaxLineBytes) return true;
+  }
+  return !line.empty();
+}
+
 // Calls `each(line, number)` for every line, without its newline.
 template <class Each>
 Status for_each_line(std::istream& in, Each each) {
   std::string line;
-  for (std::uint64_t number = 1; std::getline(in, line); ++number) {
+  for (std::uint64_t number = 1; read_line(in, line); ++number) {
     if (line.size() > kMaxLineBytes)
       return Error{ErrorCode::unsupported, fmt::format("line {} has {}, a line has at most {}", number,
                                                        human_bytes(line.size()), human_bytes(kMaxLineBytes))};

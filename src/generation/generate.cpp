@@ -44,7 +44,7 @@ class PromptReader {
     const std::uint32_t stable = prompt_.stable_tokens;
     if (kept < stable && stable < tokens.size()) {
       MF_TRY_STATUS(extend_to(stable, {}, statistics));
-      MF_TRY_STATUS(session_.checkpoint());
+      (void)session_.checkpoint();  // without one the next turn takes longer, and nothing else
     }
     return extend_to(static_cast<std::uint32_t>(tokens.size()), logits, statistics);
   }
@@ -119,7 +119,7 @@ Status check_room(const Session& session, const Prompt& prompt) {
 }  // namespace
 
 double GenerationStatistics::prompt_tokens_per_second() const {
-  return per_second(prompt_tokens - reused_tokens, prompt_seconds);
+  return per_second(static_cast<double>(prompt_rows), prompt_seconds);
 }
 double GenerationStatistics::reply_tokens_per_second() const {
   return per_second(reply_tokens, reply_seconds);
@@ -140,6 +140,7 @@ Result<GenerationResult> generate(Session& session, const ModelText& text, const
   const Stopwatch reading;
   Status run = PromptReader(session, request.prompt, step, listener).read(logits, result.statistics);
   result.statistics.prompt_seconds = reading.seconds();
+  result.statistics.prompt_rows = result.statistics.steps.rows;
   const Stopwatch writing;
   if (run) run = write_reply(session, generation, logits, step, listener, result.statistics.steps);
   result.statistics.reply_seconds = writing.seconds();

@@ -3,8 +3,8 @@
 //
 // The session need not be empty: what it has in common with the prompt is kept, and it goes back to where they part.
 // A checkpoint is left where the prompt of the next turn will part from this one (Prompt::stable_tokens), so that
-// answering again, or the next turn, runs only what is new. After the reply the session has seen all of it but its last
-// token. Cancelling takes effect within a layer, and is not an error: what was said so far stays said.
+// answering again, or the next turn, runs only what is new. After a reply that the model ended itself the session has seen
+// all of it, otherwise all but its last token. Cancelling takes effect within a layer, and is not an error: what was said so far stays said.
 // One thread at a time, like the session.
 
 #include <atomic>
@@ -28,8 +28,9 @@ struct GenerationStatistics {
   std::uint32_t prompt_tokens = 0;
   std::uint32_t reused_tokens = 0;  // of these, not run again
   std::uint32_t reply_tokens = 0;
-  double prompt_seconds = 0;  // until the logits of the last of them
-  double reply_seconds = 0;   // from there to the end
+  std::uint64_t prompt_rows = 0;  // run for it: also of what the session had to go back for
+  double prompt_seconds = 0;      // until the logits of the last of them
+  double reply_seconds = 0;       // from there to the end
   StepStatistics steps;
 
   double prompt_tokens_per_second() const;  // of those that were run; 0: none were

@@ -24,7 +24,9 @@ Generation::Generation(const GenerationSetting& setting, const GenerationOptions
       ignores_end_(options.ignores_end),
       sampler_(std::move(sampler)),
       detokenizer_(setting.text.tokenizer(), true),
-      parser_(std::make_unique<ReplyParser>(prompt.reply, setting.tools)) {
+      // An object is all text, also where the prompt has opened the reasoning.
+      parser_(
+          std::make_unique<ReplyParser>(options.json_object ? ReplyFormat() : prompt.reply, setting.tools)) {
   if (!options.stop.empty()) stops_.emplace(options.stop);
   if (options.json_object)
     constraint_ = std::make_unique<JsonObjectConstraint>(setting.text.json_vocabulary());
@@ -36,6 +38,11 @@ Generation::~Generation() = default;
 Result<Generation> Generation::begin(const GenerationSetting& setting, const GenerationOptions& options,
                                      const Prompt& prompt, SamplingWorkspace& workspace) {
   if (!options.stop.empty()) MF_TRY_STATUS(StopStrings::check(options.stop));
+  const std::size_t tokenizer_size = setting.text.tokenizer().vocabulary_size();
+  if (options.json_object && tokenizer_size > workspace.vocabulary_size())
+    return Error(ErrorCode::invalid_argument,
+                 fmt::format("the tokenizer has {} tokens and the model {}: they are not of one model",
+                             tokenizer_size, workspace.vocabulary_size()));
   MF_TRY(Sampler sampler, Sampler::create(options.sampling, workspace));
   for (const TokenId token : prompt.tokens)
     if (token.index() >= workspace.vocabulary_size())
@@ -107,10 +114,11 @@ void Generation::finish(FinishReason reason, GenerationListener& listener) {
   if (reason != FinishReason::stop_string) {
     const std::string_view rest = detokenizer_.finish();
     if (stops_) {
-      parser_->push(stops_->push(rest).text, tell);
-      const StopStrings::Pushed held = stops_->finish();
-      parser_->push(held.text, tell);
-      if (held.stopped()) {  // it waited for a longer one that did not come
+      // What is held back may still hold one: it waited for a longer one, or for half a character.
+      for (int last = 0; last < 2 && !stop_string_; ++last) {
+        const StopStrings::Pushed held = last == 0 ? stops_->push(rest) : stops_->finish();
+        parser_->push(held.text, tell);
+        if (!held.stopped()) continue;
         stop_string_ = held.which;
         reason_ = FinishReason::stop_string;
       }

@@ -139,6 +139,22 @@ TEST_F(AGeneration, OfAJsonObjectEndsWithItsLastBrace) {
   EXPECT_EQ(listener.text, R"({"a": 1})");
 }
 
+TEST_F(AGeneration, OfAJsonObjectIsTextAlsoWhereThePromptOpensReasoning) {
+  options.json_object = true;
+  prompt.reply = {ToolFormat::none, true, true};
+  EXPECT_EQ(saying("{}"), FinishReason::end_of_text);
+  EXPECT_EQ(listener.text, "{}");
+}
+
+TEST_F(AGeneration, OfAJsonObjectNeedsATokenizerOfTheModel) {
+  options.json_object = true;
+  SamplingWorkspace small(100);
+  const Result<Generation> refused =
+      Generation::begin({tern_text(), end_tokens, tools}, options, prompt, small);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), ErrorCode::invalid_argument);
+}
+
 TEST_F(AGeneration, StoppedFromOutsideSaysWhatItHeldBack) {
   options.stop = {"abc"};
   Generation generation = begun();

@@ -75,7 +75,10 @@ Status ModelText::read_templates(FileSystem& files) {
       ChatTemplates::from_model(config ? std::string_view(*config) : "{}",
                                 jinja ? std::optional<std::string_view>(*jinja) : std::nullopt);
   if (!templates && templates.error().code() == ErrorCode::not_found) return {};
-  if (!templates) return std::move(templates).error().during(directory_.native());
+  if (!templates) {
+    template_error_ = std::move(templates).error().during(directory_.native());
+    return {};
+  }
   templates_ = *std::move(templates);
   // What a template tells the model to write is in its text, wherever that stands.
   const std::string& source = jinja ? *jinja : *config;
@@ -86,6 +89,7 @@ Status ModelText::read_templates(FileSystem& files) {
 Status ModelText::use_template(std::string_view source, std::string_view name) {
   MF_TRY(ChatTemplate parsed, ChatTemplate::parse(source, name));
   templates_ = ChatTemplates::of(std::move(parsed), special_tokens_);
+  template_error_.reset();
   reply_format_ = {detect_tool_format(source), detect_reasoning(source), false};
   return {};
 }

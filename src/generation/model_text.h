@@ -40,8 +40,9 @@ class ModelText {
 
   const std::filesystem::path& directory() const { return directory_; }
   const Tokenizer& tokenizer() const { return tokenizer_; }
-  // Null: the folder has none.
+  // Null: the folder has none, or one that cannot be read, which is then why. Nothing but a chat needs them.
   const ChatTemplates* chat_templates() const { return templates_ ? &*templates_ : nullptr; }
+  const std::optional<Error>& template_error() const { return template_error_; }
   // Another one instead of the folder's. `name` begins its messages.
   Status use_template(std::string_view source, std::string_view name);
   const SamplingDefaults& defaults() const { return defaults_; }
@@ -60,6 +61,7 @@ class ModelText {
   Tokenizer tokenizer_;
   SpecialTokens special_tokens_;
   std::optional<ChatTemplates> templates_;
+  std::optional<Error> template_error_;  // why there are none, where there should be
   SamplingDefaults defaults_;
   std::vector<TokenId> end_tokens_;
   ReplyFormat reply_format_;

@@ -66,7 +66,12 @@ TEST_F(AFolder, WithAFileThatIsWrongSaysWhich) {
   EXPECT_THAT(opened().error().message(), HasSubstr("tokenizer_config.json"));
   temporary.write("tokenizer_config.json", "{}");
   temporary.write("chat_template.jinja", "a\n{% if %}");
-  EXPECT_THAT(opened().error().message(), HasSubstr("chat_template.jinja:2"));
+  Result<ModelText> text = opened();  // everything but a chat goes on without it
+  ASSERT_TRUE(text) << text.error().message();
+  EXPECT_EQ(text->chat_templates(), nullptr);
+  EXPECT_THAT(text->template_error()->message(), HasSubstr("chat_template.jinja:2"));
+  ASSERT_TRUE(text->use_template("x", "mine.jinja"));
+  EXPECT_FALSE(text->template_error().has_value());
 }
 
 TEST_F(AFolder, CanBeGivenAnotherTemplate) {

@@ -34,6 +34,7 @@ std::uint32_t common_prefix(std::span<const TokenId> a, std::span<const TokenId>
 }
 
 Result<Prompt> chat_prompt(const ModelText& text, const ChatInput& input) {
+  if (text.template_error()) return *text.template_error();
   if (text.chat_templates() == nullptr)
     return Error{
         ErrorCode::not_found,

@@ -2,8 +2,8 @@
 // How surprised a model is by a text: exp of the mean negative log-likelihood of its tokens.
 //
 // The text is cut into windows of `window` tokens, each run from an empty session, and only the tokens of the second
-// half of a window are scored: they have more than half a window before them. This is llama.cpp's convention, so the
-// numbers can be compared for the same tokens. A text of a single window or less is scored from its second token on;
+// half of a window are scored: they have more than half a window before them. This is llama.cpp's convention, but
+// that windows after the first do not begin with a token that begins a text. A text of a single window or less is scored from its second token on;
 // a rest that is shorter than a window is left out. Logits are reduced row by row in double and none are kept.
 // One thread at a time.
 

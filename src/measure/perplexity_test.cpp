@@ -109,6 +109,17 @@ TEST_F(Perplexity, TellsHowFarItIs) {
   EXPECT_EQ(done, (std::vector<std::uint64_t>{1, 2, 3, 4, 5}));
 }
 
+TEST_F(Perplexity, OfATokenThatIsNoneIsRefusedWhereverItStands) {
+  for (const std::size_t at : {std::size_t{0}, std::size_t{15}, text.size() - 1}) {
+    std::vector<TokenId> wrong = text;
+    wrong[at] = TokenId(engine->config().vocabulary);
+    const auto result =
+        measure_perplexity(*engine, wrong, {16, nullptr}, [](std::uint64_t, std::uint64_t) {});
+    ASSERT_FALSE(result);
+    EXPECT_EQ(result.error().code(), ErrorCode::token_out_of_range);
+  }
+}
+
 TEST_F(Perplexity, CanBeCancelled) {
   const std::atomic<bool> cancel = true;
   const auto result = measure_perplexity(*engine, text, {16, &cancel}, [](std::uint64_t, std::uint64_t) {});
