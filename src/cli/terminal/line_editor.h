@@ -56,7 +56,8 @@ class LineEditor {
   Status fill_keys(RawTerminal& terminal, ScreenLine& screen, const LinePrompt& prompt);
   Status read_keys(RawTerminal& terminal);
   Status draw(RawTerminal& terminal, ScreenLine& screen, const LinePrompt& prompt);
-  Status leave_text(RawTerminal& terminal, ScreenLine& screen, const LinePrompt& prompt, std::string_view after);
+  Status leave_text(RawTerminal& terminal, ScreenLine& screen, const LinePrompt& prompt,
+                    std::string_view after);
 
   int input_, output_;
   bool is_interactive_;
