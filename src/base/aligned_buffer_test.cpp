@@ -10,8 +10,12 @@
 #include "base/expect_contract.h"
 
 // The sanitizers' allocators end the program where malloc would say no, unless told otherwise.
-extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
-extern "C" const char* __tsan_default_options() { return "allocator_may_return_null=1"; }
+extern "C" __attribute__((visibility("default"))) const char* __asan_default_options() {
+  return "allocator_may_return_null=1";
+}
+extern "C" __attribute__((visibility("default"))) const char* __tsan_default_options() {
+  return "allocator_may_return_null=1";
+}
 
 namespace moeflux {
 namespace {

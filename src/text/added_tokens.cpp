@@ -101,7 +101,7 @@ bool AddedTokenSet::find(std::string_view text, std::size_t from, std::size_t en
 }
 
 void AddedTokenSet::split(std::string_view text, bool skip_special, std::span<const TextRange> data,
-                          std::vector<Segment>& segments) const {
+                          std::vector<TextPart>& segments) const {
   std::size_t done = 0;  // up to here the text is in segments
   const auto search = [&](TextRange free) {
     Match match{};

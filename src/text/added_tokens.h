@@ -28,7 +28,7 @@ struct AddedToken {
 
 // A token in a text, or the text between two (`token` is nullptr). With lstrip and rstrip tokens a segment may
 // overlap the next, as in the reference.
-struct Segment {
+struct TextPart {
   const AddedToken* token;
   TextRange range;
 };
@@ -48,7 +48,7 @@ class AddedTokenSet {
   // found and then left in its text. No token is found that shares a byte with a range of `data` (ascending),
   // nor does it take white space from there.
   void split(std::string_view text, bool skip_special, std::span<const TextRange> data,
-             std::vector<Segment>& segments) const;
+             std::vector<TextPart>& segments) const;
 
  private:
   struct Match {

@@ -31,7 +31,7 @@ struct Scratch {
   Bpe::Scratch bpe;
   std::string valid, normalized;
   std::vector<TextRange> data, inner_data;
-  std::vector<Segment> segments, inner_segments;
+  std::vector<TextPart> segments, inner_segments;
 };
 
 // Where scratches wait for the next call. Thread-safe.
@@ -227,7 +227,7 @@ Status Tokenizer::Parts::encode_valid(std::string_view text, AddedTokens which, 
   } else {
     plain.split(text, which == AddedTokens::ordinary, scratch.data, scratch.segments);
   }
-  for (const Segment& segment : scratch.segments) {
+  for (const TextPart& segment : scratch.segments) {
     if (segment.token != nullptr) {
       out.push_back(segment.token->id);
     } else {
@@ -252,7 +252,7 @@ Status Tokenizer::Parts::encode_between(std::string_view text, TextRange range, 
 
   scratch.inner_segments.clear();
   normalized.split(text, which == AddedTokens::ordinary, scratch.inner_data, scratch.inner_segments);
-  for (const Segment& segment : scratch.inner_segments) {
+  for (const TextPart& segment : scratch.inner_segments) {
     if (segment.token != nullptr) {
       out.push_back(segment.token->id);
     } else {
