@@ -82,7 +82,7 @@ ParsedInteger parse_integer(std::string_view text, int base) {
   }
   if (base == 0) base = 10;
   if (digits.empty() || digits[0] == '-') return out;
-  if (is_negative) digits.insert(0, "-");
+  if (is_negative) digits.insert(digits.begin(), '-');
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), out.value, base);
   out.is_integer = error == std::errc{} && end == digits.data() + digits.size();
   out.overflows = error == std::errc::result_out_of_range && end == digits.data() + digits.size();
