@@ -24,7 +24,7 @@ bool same_file(const fs::path& a, const fs::path& b) {
 
 // The source is opened by the folder that all of the artifacts belong to: its tokenizer is found from there
 // too.
-Result<SourceModel> open_source(FileSystem& files, const OriginalArtifacts& artifacts) {
+Result<SourceModel> open_source(FileSystem& files, const ArtifactPaths& artifacts) {
   for (const fs::path& given : {artifacts.weights, artifacts.manifest, artifacts.experts_dir}) {
     MF_TRY(const bool there, files.exists(given));
     if (!there) return Error(ErrorCode::not_found, fmt::format("{}: is not there", given.string()));
@@ -64,7 +64,7 @@ std::string folder_name(const fs::path& path) {
   return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
 }
 
-Result<PackedOriginals> pack_originals(FileSystem& files, const OriginalArtifacts& artifacts) {
+Result<PackedOriginals> pack_originals(FileSystem& files, const ArtifactPaths& artifacts) {
   MF_TRY(const bool has_4bit, files.exists(artifacts.experts_dir / "packed_experts"));
   if (artifacts.use_2bit && has_4bit)
     return Error(ErrorCode::unsupported,

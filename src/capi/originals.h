@@ -14,7 +14,7 @@ namespace moeflux {
 
 inline constexpr std::string_view kPackedOriginals = "moeflux_packed";  // in `experts_dir`
 
-struct OriginalArtifacts {
+struct ArtifactPaths {
   std::filesystem::path weights;      // model_weights.bin
   std::filesystem::path manifest;     // model_weights.json
   std::filesystem::path experts_dir;  // holds packed_experts/
@@ -27,7 +27,7 @@ struct PackedOriginals {
 };
 
 // A packed model that is there already is used when its shape is that of the artifacts.
-Result<PackedOriginals> pack_originals(FileSystem& files, const OriginalArtifacts& artifacts);
+Result<PackedOriginals> pack_originals(FileSystem& files, const ArtifactPaths& artifacts);
 
 // The last part of a path that names something: "a" of "x/a/".
 std::string folder_name(const std::filesystem::path& path);
