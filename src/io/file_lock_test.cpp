@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 #include <vector>
 
@@ -12,7 +13,8 @@ namespace {
 
 TEST(FileLock, LetsOneIntoTheRoomAtATime) {
   const TemporaryDirectory temporary;
-  int in_the_room = 0, visits = 0;  // guarded by the lock alone
+  std::atomic<int> in_the_room = 0,
+                   visits = 0;  // atomic, because the language knows nothing of locks on files
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i)
     threads.emplace_back([&] {
