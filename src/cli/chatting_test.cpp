@@ -54,10 +54,10 @@ struct Chatting : testing::Test {
   static std::filesystem::path packed_tern() {
     static const TemporaryDirectory temporary;
     static const std::filesystem::path packed = [] {
-      PosixFileSystem files;
+      PosixFileSystem disk;
       CollectingLog log;
       const std::string source = (std::filesystem::path(MOEFLUX_REPOSITORY) / "models" / "tern").string();
-      Result<ChosenModel> chosen = choose_model(files, {source, ""}, {temporary / "cache", {}, {}}, log);
+      Result<ChosenModel> chosen = choose_model(disk, {source, ""}, {temporary / "cache", {}, {}}, log);
       EXPECT_TRUE(chosen) << chosen.error().message();
       return chosen->packed;
     }();

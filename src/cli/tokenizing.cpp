@@ -128,9 +128,11 @@ Status run_detokenize(FileSystem& files, const DetokenizeCommand& command, std::
   MF_TRY(const Tokenizer tokenizer, ModelText::open_tokenizer(files, command.directory));
   if (command.jsonl)
     return for_each_line(in, [&](const std::string& line, std::uint64_t number) -> Status {
+      const std::string place = fmt::format("line {}", number);
       Result<std::vector<TokenId>> tokens = parse_ids(line);
-      Status checked = tokens ? check_ids(*tokens, tokenizer) : Status(std::move(tokens).error());
-      if (!checked) return std::move(checked).error().during(fmt::format("line {}", number));
+      if (!tokens) return std::move(tokens).error().during(place);
+      Status checked = check_ids(*tokens, tokenizer);
+      if (!checked) return std::move(checked).error().during(place);
       return out(Json(tokenizer.decode(*tokens, command.skip_special))
                      .dump(-1, ' ', false, Json::error_handler_t::replace) +
                  "\n");

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "base/printable.h"
+#include "base/sizes.h"
 #include "text/utf8.h"
 
 namespace moeflux {
@@ -14,10 +15,10 @@ namespace {
 
 constexpr std::uint32_t kMatchLimit = 10'000'000;  // steps back in one search; PCRE2's own default
 constexpr std::uint32_t kHeapLimitKib = 128 * 1024;
-constexpr std::size_t kLongestPattern = 64 * 1024;
+constexpr std::size_t kLongestPattern = 64 * kKiB;
 constexpr std::uint32_t kMaxNesting = 100;  // parentheses in each other: the compiler recurses
-constexpr std::size_t kLongTextBytes = 64 * 1024;
-constexpr std::size_t kJitStackStart = 32 * 1024, kJitStackMost = 8 * 1024 * 1024;
+constexpr std::size_t kLongTextBytes = 64 * kKiB;
+constexpr std::size_t kJitStackStart = 32 * kKiB, kJitStackMost = 8 * kMiB;
 
 std::string message_of(int code) {
   std::array<PCRE2_UCHAR, 256> text{};

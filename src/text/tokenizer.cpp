@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/object_reader.h"
 #include "base/printable.h"
+#include "base/sizes.h"
 #include "base/thread_annotations.h"
 #include "text/added_tokens.h"
 #include "text/bpe.h"
@@ -23,7 +24,7 @@ namespace moeflux {
 namespace {
 
 constexpr std::size_t kMostIdleScratches = 8;
-constexpr std::size_t kLongTextBytes = 64 * 1024;  // memory that a longer text took is given back
+constexpr std::size_t kLongTextBytes = 64 * kKiB;  // memory that a longer text took is given back
 
 // Everything that a call writes to but its result.
 struct Scratch {

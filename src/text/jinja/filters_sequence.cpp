@@ -310,8 +310,8 @@ Result<Value> folded(Evaluation& evaluation, const Value& value, bool ignore_cas
 }
 
 Result<Value> by_path(Evaluation& evaluation, const Value& item, const Value& path, const Value& otherwise) {
-  const auto or_default = [&](Value value) {
-    return value.is_undefined() && !otherwise.is_none() ? otherwise : std::move(value);
+  const auto or_default = [&](const Value& value) {
+    return value.is_undefined() && !otherwise.is_none() ? otherwise : value;
   };
   if (path.is_none()) return item;
   if (!path.is_string()) {

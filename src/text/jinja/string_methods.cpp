@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <span>
 
 #include "text/jinja/binding.h"
 #include "text/jinja/evaluation.h"
@@ -127,7 +128,7 @@ Result<Value> remove_affix_method(Evaluation& evaluation, const Value& self, con
   return part(self, begin, begin + bytes.size() - affix.size(), evaluation.heap());
 }
 
-Result<Value> parts_of(const Value& self, std::vector<TextRange> ranges, const Heap& heap) {
+Result<Value> parts_of(const Value& self, std::span<const TextRange> ranges, const Heap& heap) {
   MF_TRY_STATUS(heap.budget().room(ranges.size() * sizeof(StringObject)));
   std::vector<Value> items;
   items.reserve(ranges.size());

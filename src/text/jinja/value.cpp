@@ -156,21 +156,21 @@ Result<Value> Heap::sequence(std::vector<Value> items, SequenceKind kind) const 
   return Value(Kind::sequence, std::move(object));
 }
 
-Result<Value> Heap::dict(std::vector<std::pair<Value, Value>> entries) const {
+Result<Value> Heap::dict(const std::vector<std::pair<Value, Value>>& entries) const {
   const std::size_t bytes = sizeof(DictObject) + entries.size() * 4 * sizeof(Value);
   MF_TRY_STATUS(budget_.room(bytes));
   MF_TRY_STATUS(budget_.work(bytes));
   auto object = std::make_shared<DictObject>();
   MF_TRY_STATUS(admit(*object, bytes));
   object->entries.reserve(entries.size());
-  for (auto& [key, value] : entries) {
+  for (const auto& [key, value] : entries) {
     if (!DictObject::is_key(key)) {
       if (key.is_sequence(SequenceKind::tuple))
         return Error(ErrorCode::unsupported, "a tuple as the key of a dict is not supported");
       return type_error(fmt::format("a {} cannot be the key of a dict", type_name(key)));
     }
     object->depth = std::max(object->depth, value.depth());
-    object->put(std::move(key), std::move(value));
+    object->put(key, value);
   }
   if (++object->depth > 2 * budget_.limits().depth)
     return Error(ErrorCode::unsupported,

@@ -171,7 +171,7 @@ class Heap {
   Result<Value> string(std::string_view text) const { return string(MarkedText::from_template(text)); }
   TextBuilder builder() const { return TextBuilder(budget_.limits().string_bytes); }
   Result<Value> sequence(std::vector<Value> items, SequenceKind kind = SequenceKind::list) const;
-  Result<Value> dict(std::vector<std::pair<Value, Value>> entries) const;
+  Result<Value> dict(const std::vector<std::pair<Value, Value>>& entries) const;
   Result<Value> range(std::int64_t start, std::int64_t stop, std::int64_t stride) const;
   // Never fails: it may be the way to say what failed.
   static Value undefined(std::string why);
