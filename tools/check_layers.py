@@ -12,10 +12,11 @@ and the folders that it may include. The rules:
 Prints one line a violation, "path:line: what", and exits 1 if there is any.
 """
 
-import argparse
 import pathlib
 import re
 import sys
+
+import checking
 
 TABLE = "ARCHITECTURE.md"
 BEGIN, END = "<!-- layers:begin -->", "<!-- layers:end -->"
@@ -105,14 +106,5 @@ def check(root):
     return [*problems, *check_includes(root, table), *check_cmake(root, table)]
 
 
-def main():
-    parser = argparse.ArgumentParser(description="Checks the sources against the layer table.")
-    parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent)
-    problems = check(parser.parse_args().root)
-    for problem in problems:
-        print(problem)
-    return 1 if problems else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(checking.main(check, "Checks the sources against the layer table."))

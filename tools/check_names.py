@@ -8,11 +8,12 @@ Reads the sources as they are formatted here: namespaces and types begin in the 
 "}  // namespace". Prints one line a violation and exits 1 if there is any.
 """
 
-import argparse
 import collections
 import pathlib
 import re
 import sys
+
+import checking
 
 SOURCES = {".h", ".cpp", ".inl"}
 OPEN = re.compile(r"^(?:inline )?namespace( [\w:]+)? \{$")
@@ -41,14 +42,5 @@ def check(root):
             if len(found) > 1]
 
 
-def main():
-    parser = argparse.ArgumentParser(description="Checks that types have names of their own.")
-    parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent)
-    problems = check(parser.parse_args().root)
-    for problem in problems:
-        print(problem)
-    return 1 if problems else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(checking.main(check, "Checks that types have names of their own."))

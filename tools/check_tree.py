@@ -11,12 +11,13 @@ Looks at what git tracks or would track; without git, at everything but build ou
 violation, "path:line: what", and exits 1 if there is any.
 """
 
-import argparse
 import os
 import pathlib
 import re
 import subprocess
 import sys
+
+import checking
 
 TREE_LIMIT_BYTES = 56 * 1024 * 1024
 LINE_LIMIT = 800
@@ -123,14 +124,5 @@ def check(root):
     return problems
 
 
-def main():
-    parser = argparse.ArgumentParser(description="Checks the size of the tree and the habits of its files.")
-    parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent)
-    problems = check(parser.parse_args().root)
-    for problem in problems:
-        print(problem)
-    return 1 if problems else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(checking.main(check, "Checks the size of the tree and the habits of its files."))

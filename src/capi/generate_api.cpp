@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <ctime>
 #include <string>
 #include <variant>
 
@@ -149,10 +148,7 @@ Status read_prompt(const mf_generate_options& given, const ModelText& text, Gene
     if (!input.kwargs.is_object())
       return Error(ErrorCode::invalid_argument, "template_kwargs must be a JSON object");
   }
-  const std::time_t now = std::time(nullptr);
-  std::tm local{};
-  ::localtime_r(&now, &local);
-  input.now = local;
+  input.now = local_time();
   MF_TRY(request.prompt, chat_prompt(text, input));
   if (given.raw_reply != 0) request.prompt.reply = {};
   return {};

@@ -62,15 +62,18 @@ StandardTerminal::~StandardTerminal() {
 
 Result<Line> StandardTerminal::read_line() { return editor_.read({"> ", "... "}); }
 
-Status StandardTerminal::write(std::string_view text) {
+std::string StandardTerminal::dimmed(std::string_view text) const {
+  return has_style_ ? fmt::format("{}{}{}", kDim, text, kPlain) : std::string(text);
+}
+
+Status StandardTerminal::write(std::string_view text, Style style) {
   progress("");
-  return write_all(STDOUT_FILENO, text);
+  return style == Style::reasoning ? write_all(STDOUT_FILENO, dimmed(text)) : write_all(STDOUT_FILENO, text);
 }
 
 void StandardTerminal::note(std::string_view line) {
   progress("");
-  const std::string text =
-      has_style_ ? fmt::format("{}{}{}\n", kDim, line, kPlain) : fmt::format("{}\n", line);
+  const std::string text = dimmed(line) + "\n";
   (void)write_all(is_terminal_ ? STDOUT_FILENO : STDERR_FILENO, text);
 }
 

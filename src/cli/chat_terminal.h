@@ -21,13 +21,14 @@ class StandardTerminal final : public ChatTerminal {
   ~StandardTerminal() override;
 
   Result<Line> read_line() override;
-  Status write(std::string_view text) override;
+  Status write(std::string_view text, Style style) override;
   void note(std::string_view line) override;
   void progress(std::string_view line) override;
-  bool has_style() const override { return has_style_; }
   int while_interruptible(FunctionRef<void(const std::atomic<bool>&)> work) override;
 
  private:
+  std::string dimmed(std::string_view text) const;
+
   std::filesystem::path history_file_;
   bool is_terminal_, has_style_;
   bool has_progress_ = false;

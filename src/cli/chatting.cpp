@@ -17,7 +17,6 @@ namespace moeflux::cli {
 namespace {
 
 constexpr std::uint64_t kMaxConversationBytes = 64 * kMiB;
-constexpr std::string_view kDim = "\x1b[2m", kPlain = "\x1b[0m";
 
 struct CommandHelp {
   std::string_view name, argument, meaning;
@@ -74,9 +73,9 @@ class AnswerScreen final : public AnswerCollector {
   void said(const ReplyEvent& event) override {
     AnswerCollector::said(event);
     if (const auto* text = std::get_if<ReplyText>(&event)) {
-      show(text->text, false);
+      show(text->text, ChatTerminal::Style::text);
     } else if (const auto* reasoning = std::get_if<ReplyReasoning>(&event)) {
-      show(reasoning->text, true);
+      show(reasoning->text, ChatTerminal::Style::reasoning);
     } else if (const auto* call = std::get_if<ToolCallFinished>(&event)) {
       end_line();
       write(fmt::format("→ {} {}\n", harmless(call->name), harmless(call->arguments_json)));
@@ -84,7 +83,6 @@ class AnswerScreen final : public AnswerCollector {
   }
 
   void end_line() {
-    set_dim(false);
     if (!at_line_start_) write("\n");
   }
   bool wants_more() const override { return status_.has_value(); }
@@ -93,26 +91,21 @@ class AnswerScreen final : public AnswerCollector {
  private:
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
 
-  void show(std::string_view text, bool is_reasoning) {
-    if (!is_reasoning && is_dim_) end_line();
-    set_dim(is_reasoning);
-    write(harmless(text));
+  void show(std::string_view text, ChatTerminal::Style style) {
+    if (style != std::exchange(style_, style)) end_line();
+    write(harmless(text), style);
   }
-  void set_dim(bool dim) {
-    if (dim == is_dim_) return;
-    is_dim_ = dim;
-    if (terminal_.has_style() && status_) status_ = terminal_.write(dim ? kDim : kPlain);
-  }
-  void write(std::string_view text) {
+  void write(std::string_view text, ChatTerminal::Style style = ChatTerminal::Style::text) {
     if (text.empty() || !status_) return;
     at_line_start_ = text.back() == '\n';
-    status_ = terminal_.write(text);
+    status_ = terminal_.write(text, style);
   }
 
   ChatTerminal& terminal_;
   std::uint32_t step_rows_;
   std::uint32_t first_done_ = kNone;
-  bool is_dim_ = false, at_line_start_ = true;
+  ChatTerminal::Style style_ = ChatTerminal::Style::text;
+  bool at_line_start_ = true;
   Status status_;
 };
 

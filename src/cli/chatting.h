@@ -30,14 +30,13 @@ class ChatTerminal {
  public:
   virtual ~ChatTerminal() = default;
   virtual Result<Line> read_line() = 0;
-  // Part of an answer, shown at once.
-  virtual Status write(std::string_view text) = 0;
+  // Part of an answer, shown at once; reasoning apart from the rest, where there are ways to.
+  enum class Style { text, reasoning };
+  virtual Status write(std::string_view text, Style style = Style::text) = 0;
   // A line that is not the model's. Without its newline.
   virtual void note(std::string_view line) = 0;
   // A line that the next output replaces; empty: removes it. Nothing where there is no terminal.
   virtual void progress(std::string_view line) = 0;
-  // Whether text can be dimmed and such.
-  virtual bool has_style() const = 0;
   // Calls `work` with a flag that Ctrl-C sets meanwhile; gives how often it was pressed.
   virtual int while_interruptible(FunctionRef<void(const std::atomic<bool>&)> work) = 0;
 };

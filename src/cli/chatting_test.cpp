@@ -26,14 +26,13 @@ class Script final : public ChatTerminal {
     lines.pop_front();
     return line;
   }
-  Status write(std::string_view text) override {
+  Status write(std::string_view text, Style) override {
     written += text;
     if (!interrupt_after.empty() && written.find(interrupt_after) != std::string::npos) interrupted = true;
     return {};
   }
   void note(std::string_view line) override { notes.emplace_back(line); }
   void progress(std::string_view line) override { progress_lines.emplace_back(line); }
-  bool has_style() const override { return false; }
   int while_interruptible(FunctionRef<void(const std::atomic<bool>&)> work) override {
     interrupted = false;
     work(interrupted);

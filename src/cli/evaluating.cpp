@@ -225,13 +225,7 @@ Result<Verdict> run_eval(FileSystem& files, const EvalCommand& command, LogSink&
 
   MF_TRY(const ModelConfig config, read_config(files, command.model));
   std::optional<std::uint32_t> experts_per_token;
-  if (const std::uint32_t own = own_experts_per_token(config);
-      command.top_experts != 0 && command.top_experts < own) {
-    experts_per_token = command.top_experts;
-    log.write(LogLevel::warning,
-              fmt::format("running with {} of {} experts a token: this is not the model's own arithmetic",
-                          command.top_experts, own));
-  }
+  if (warn_of_top_experts(command.top_experts, config, log)) experts_per_token = command.top_experts;
   MF_TRY(const Golden golden, read_golden(files, command.golden, config, command.layers));
   const std::uint64_t prompt = golden.input.size();
   const std::uint64_t chunk = command.chunk == 0 ? prompt : std::min<std::uint64_t>(command.chunk, prompt);

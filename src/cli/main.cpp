@@ -52,13 +52,6 @@ ExitCode report(const Error& error) {
 }
 
 // A full disk or a closed pipe behind standard output is a failure, not a silent success.
-ExitCode print(const std::string& text) {
-  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
-  if (written && std::fflush(stdout) == 0) return ExitCode::ok;
-  complain("cannot write to standard output");
-  return ExitCode::io_error;
-}
-
 Status print_piece(std::string_view text) {
   const bool is_written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
   if (is_written && std::fflush(stdout) == 0) return {};
@@ -70,6 +63,8 @@ ExitCode finish(const Status& status) {
   if (status) return ExitCode::ok;
   return status.error().code() == ErrorCode::cancelled ? ExitCode::interrupted : report(status.error());
 }
+
+ExitCode print(const std::string& text) { return finish(print_piece(text)); }
 
 ExitCode finish(const Result<std::string>& text) { return text ? print(*text) : report(text.error()); }
 
@@ -147,8 +142,7 @@ std::filesystem::path history_file() {
   return {};
 }
 
-ExitCode chat_with(FileSystem& files, const ChatCommand& command) {
-  TerminalLog log;
+ExitCode chat_with(FileSystem& files, const ChatCommand& command, LogSink& log) {
   Result<Talk> talk = Talk::open(files, command.talk, places(), log);
   if (!talk) return report(talk.error());
   if (talk->text().template_error()) return report(*talk->text().template_error());
@@ -272,10 +266,8 @@ ExitCode run(int argc, char** argv) {
 
   PosixFileSystem files;
   TerminalLog log;
-  if (run_command->parsed()) {
-    return run_once(files, talk_once, log);
-  }
-  if (chat_command->parsed()) return chat_with(files, chat);
+  if (run_command->parsed()) return run_once(files, talk_once, log);
+  if (chat_command->parsed()) return chat_with(files, chat, log);
   if (perplexity_command->parsed()) return finish(run_perplexity(files, perplexity, places(), log));
   if (tokenize_command->parsed()) return finish(run_tokenize(files, tokenize, std::cin, print_piece));
   if (detokenize_command->parsed()) return finish(run_detokenize(files, detokenize, std::cin, print_piece));

@@ -227,10 +227,4 @@ Result<ChosenModel> choose_model(FileSystem& files, const ModelChoice& choice, c
   return chosen;
 }
 
-Result<fs::path> find_text_directory(FileSystem& files, const ModelChoice& choice, const Places& places) {
-  if (!choice.model.empty()) return fs::path(choice.model);
-  if (!choice.hf_repo.empty()) return find_in_hub_caches(files, choice.hf_repo, places.hub_caches);
-  return find_demo(files, places);
-}
-
 }  // namespace moeflux::cli

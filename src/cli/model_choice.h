@@ -51,8 +51,4 @@ Result<ChosenModel> choose_model(FileSystem& files, const ModelChoice& choice, c
 Result<std::filesystem::path> find_in_hub_caches(FileSystem& files, const std::string& repository,
                                                  const std::vector<std::filesystem::path>& hub_caches);
 
-// The directory whose tokenizer and template are meant: the model's, packed or not; nothing is packed.
-Result<std::filesystem::path> find_text_directory(FileSystem& files, const ModelChoice& choice,
-                                                  const Places& places);
-
 }  // namespace moeflux::cli

@@ -44,7 +44,7 @@ Result<std::string> run_perplexity(FileSystem& files, const PerplexityCommand& c
   std::vector<TokenId> tokens(tokenizer.begin_tokens().begin(), tokenizer.begin_tokens().end());
   MF_TRY_STATUS(tokenizer.encode(text, AddedTokens::ordinary, tokens));
   MF_TRY(const std::shared_ptr<Engine> engine, Engine::open(files, model.packed, options));
-  warn_of_top_experts(command.engine, engine->config(), log);
+  warn_of_top_experts(command.engine.top_experts, engine->config(), log);
   if (!command.json) log.write(LogLevel::info, "memory: " + engine->memory_plan().describe());
   ProgressBar bar("measuring");
   const std::uint64_t bytes_each =

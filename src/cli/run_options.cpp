@@ -10,12 +10,16 @@
 #include "base/printable.h"
 
 namespace moeflux::cli {
+namespace {
 
+// Of the layers that have experts; 0: none has.
 std::uint32_t own_experts_per_token(const ModelConfig& config) {
   for (const LayerConfig& layer : config.layers)
     if (const auto* moe = std::get_if<MoeConfig>(&layer.mlp)) return moe->experts_per_token;
   return 0;
 }
+
+}  // namespace
 
 Result<Precision> parse_precision(std::string_view name) {
   for (const Precision precision : {Precision::exact, Precision::fast})
@@ -38,12 +42,13 @@ Result<EngineOptions> engine_options_of(const EngineFlags& flags) {
   return options;
 }
 
-void warn_of_top_experts(const EngineFlags& flags, const ModelConfig& config, LogSink& log) {
+bool warn_of_top_experts(std::uint32_t top_experts, const ModelConfig& config, LogSink& log) {
   const std::uint32_t own = own_experts_per_token(config);
-  if (flags.top_experts == 0 || flags.top_experts >= own) return;
+  if (top_experts == 0 || top_experts >= own) return false;
   log.write(LogLevel::warning,
             fmt::format("running with {} of {} experts a token: this is not the model's own arithmetic",
-                        flags.top_experts, own));
+                        top_experts, own));
+  return true;
 }
 
 Result<LogitBias> parse_logit_bias(std::string_view text) {

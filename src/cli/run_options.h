@@ -48,11 +48,8 @@ Result<Precision> parse_precision(std::string_view name);
 // Numbers that are too large for an engine are left for it to refuse.
 Result<EngineOptions> engine_options_of(const EngineFlags& flags);
 
-// Of the layers that have experts; 0: none has.
-std::uint32_t own_experts_per_token(const ModelConfig& config);
-
-// Says loudly when fewer experts are run than the model has.
-void warn_of_top_experts(const EngineFlags& flags, const ModelConfig& config, LogSink& log);
+// Whether --top-experts runs fewer experts than the model has; says so loudly if it does.
+bool warn_of_top_experts(std::uint32_t top_experts, const ModelConfig& config, LogSink& log);
 
 Result<SamplingOptions> sampling_options_of(const SamplingFlags& flags, const SamplingDefaults& defaults);
 Result<GenerationOptions> generation_options_of(const SamplingFlags& sampling, const ReplyFlags& reply,

@@ -2,12 +2,11 @@
 
 #include <fmt/format.h>
 
-#include "base/printable.h"
 #include "base/sizes.h"
 #include "cli/answer.h"
 #include "cli/conversation.h"
+#include "cli/input.h"
 #include "cli/statistics_line.h"
-#include "cli/tokenizing.h"
 
 namespace moeflux::cli {
 namespace {
@@ -37,11 +36,10 @@ class ReplyWriter final : public GenerationListener {
 
 Result<std::string> read_prompt(FileSystem& files, const RunCommand& command, std::istream& in) {
   if (command.prompt) return *command.prompt;
-  const bool is_input = command.file.empty() || command.file == "-";
-  MF_TRY(std::string text, is_input ? read_all(in, kMaxPromptBytes, "standard input")
-                                    : files.read_text(command.file, kMaxPromptBytes));
-  if (text.ends_with('\n')) text.pop_back();  // an editor's, not the user's
-  return text;
+  MF_TRY(NamedText read,
+         read_file_or_input(files, command.file.empty() ? "-" : command.file, in, kMaxPromptBytes));
+  if (read.text.ends_with('\n')) read.text.pop_back();  // an editor's, not the user's
+  return std::move(read.text);
 }
 
 std::string json_of(const GenerationResult& result, const AnswerCollector& answer) {
@@ -76,11 +74,8 @@ Result<Question> question_of(FileSystem& files, const RunCommand& command, std::
     if (!command.system.empty())
       return Error{ErrorCode::invalid_argument,
                    "-sys and --messages exclude each other: put it into the messages"};
-    const bool is_input = command.messages == "-";
-    MF_TRY(const std::string text, is_input ? read_all(in, kMaxPromptBytes, "standard input")
-                                            : files.read_text(command.messages, kMaxPromptBytes));
-    MF_TRY(const Conversation conversation,
-           Conversation::parse(text, is_input ? "standard input" : command.messages));
+    MF_TRY(const NamedText read, read_file_or_input(files, command.messages, in, kMaxPromptBytes));
+    MF_TRY(const Conversation conversation, Conversation::parse(read.text, read.name));
     question.messages = conversation.messages();
     return question;
   }

@@ -2,10 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <ctime>
-
 #include "base/printable.h"
 #include "base/sizes.h"
+#include "cli/input.h"
 #include "model/packed_model.h"
 #include "sampling/weight.h"
 #include "text/messages.h"
@@ -16,14 +15,7 @@ namespace {
 constexpr std::uint64_t kMaxFileBytes = 16 * kMiB;
 
 Result<Json> read_kwargs(const TalkFlags& flags) {
-  Json kwargs = Json::object();
-  if (!flags.template_kwargs.empty()) {
-    MF_TRY(kwargs, parse_json(flags.template_kwargs, "--chat-template-kwargs"));
-    if (!kwargs.is_object())
-      return Error{ErrorCode::invalid_argument,
-                   fmt::format("--chat-template-kwargs takes a JSON object, found '{}'",
-                               printable(flags.template_kwargs))};
-  }
+  MF_TRY(Json kwargs, parse_template_kwargs(flags.template_kwargs));
   if (flags.reasoning == "on" || flags.reasoning == "off")
     kwargs["enable_thinking"] = flags.reasoning == "on";
   else if (!flags.reasoning.empty() && flags.reasoning != "auto")
@@ -33,13 +25,6 @@ Result<Json> read_kwargs(const TalkFlags& flags) {
 }
 
 }  // namespace
-
-std::tm local_time() {
-  const std::time_t now = std::time(nullptr);
-  std::tm local{};
-  ::localtime_r(&now, &local);
-  return local;
-}
 
 Result<Talk> Talk::open(FileSystem& files, const TalkFlags& flags, const Places& places, LogSink& log) {
   MF_TRY(const EngineOptions engine_options, engine_options_of(flags.engine));
@@ -71,7 +56,7 @@ Result<Talk> Talk::open(FileSystem& files, const TalkFlags& flags, const Places&
   MF_TRY_STATUS(check(options.sampling, packed.config().vocabulary));
 
   MF_TRY(std::shared_ptr<Engine> engine, Engine::open(files, model.packed, engine_options));
-  warn_of_top_experts(flags.engine, engine->config(), log);
+  warn_of_top_experts(flags.engine.top_experts, engine->config(), log);
   if (text->chat_templates() == nullptr && engine->config().family == Family::deepseek_v3) {
     log.write(LogLevel::info, "the model has no chat template; using the built-in one of DeepSeek-V3");
     MF_TRY_STATUS(text->use_template(deepseek_v3_template(), "the built-in template"));

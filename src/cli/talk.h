@@ -5,7 +5,6 @@
 // what it has seen, so a conversation that goes on runs only what is new. One thread at a time.
 
 #include <atomic>
-#include <ctime>
 #include <memory>
 #include <string>
 
@@ -34,9 +33,6 @@ struct TalkFlags {
 // What of a reply is told apart from its text; the rest is text, as the model writes it.
 enum class ReplyReading { all, reasoning, nothing };
 
-// Now, where this user is: for templates that tell the date.
-std::tm local_time();
-
 class Talk {
  public:
   // Reads everything small first: a wrong flag is found before the weights are read.
@@ -59,8 +55,6 @@ class Talk {
   void set_attempt(std::uint64_t attempt) { attempt_ = attempt; }
   std::uint64_t attempt() const { return attempt_; }
 
-  Result<Prompt> prompt_of(const Json& messages) const;
-
  private:
   Talk(ChosenModel model, std::unique_ptr<ModelText> text, std::shared_ptr<Engine> engine, Session session)
       : model_(std::move(model)),
@@ -68,6 +62,7 @@ class Talk {
         engine_(std::move(engine)),
         session_(std::move(session)) {}
 
+  Result<Prompt> prompt_of(const Json& messages) const;
   Result<GenerationResult> run(Prompt prompt, GenerationListener& listener, const std::atomic<bool>* cancel);
 
   ChosenModel model_;

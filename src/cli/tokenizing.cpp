@@ -10,6 +10,8 @@
 #include "base/json.h"
 #include "base/printable.h"
 #include "base/sizes.h"
+#include "base/tokens.h"
+#include "cli/input.h"
 #include "generation/model_text.h"
 
 namespace moeflux::cli {
@@ -67,14 +69,6 @@ Result<std::vector<TokenId>> parse_ids(std::string_view text) {
   return tokens;
 }
 
-Status check_ids(std::span<const TokenId> tokens, const Tokenizer& tokenizer) {
-  for (const TokenId token : tokens)
-    if (token.index() >= tokenizer.vocabulary_size())
-      return Error{ErrorCode::token_out_of_range, fmt::format("token {} is not one of the vocabulary's {}",
-                                                              token.index(), tokenizer.vocabulary_size())};
-  return {};
-}
-
 }  // namespace
 
 std::string json_array(std::span<const TokenId> tokens) {
@@ -82,20 +76,6 @@ std::string json_array(std::span<const TokenId> tokens) {
   for (std::size_t i = 0; i < tokens.size(); ++i)
     fmt::format_to(std::back_inserter(text), "{}{}", i == 0 ? "" : ",", tokens[i].index());
   return text + "]";
-}
-
-Result<std::string> read_all(std::istream& in, std::uint64_t limit_bytes, std::string_view name) {
-  std::string text;
-  std::vector<char> buffer(kMiB);
-  while (in) {
-    in.read(buffer.data(), static_cast<std::streamsize>(buffer.size()));
-    text.append(buffer.data(), static_cast<std::size_t>(in.gcount()));
-    if (text.size() > limit_bytes)
-      return Error{ErrorCode::unsupported,
-                   fmt::format("{} is longer than {}", name, human_bytes(limit_bytes))};
-  }
-  if (in.bad()) return Error{ErrorCode::io_failed, fmt::format("cannot read {}", name)};
-  return text;
 }
 
 Status run_tokenize(FileSystem& files, const TokenizeCommand& command, std::istream& in, Output out) {
@@ -116,7 +96,7 @@ Status run_tokenize(FileSystem& files, const TokenizeCommand& command, std::istr
       MF_TRY_STATUS(tokenizer.encode(*text, added, tokens));
       return out(json_array(tokens) + "\n");
     });
-  MF_TRY(const std::string text, read_all(in, kMaxInputBytes, "standard input"));
+  MF_TRY(const std::string text, read_all(in, kMaxInputBytes, kStandardInput));
   MF_TRY_STATUS(tokenizer.encode(text, added, tokens));
   if (command.json) return out(json_array(tokens) + "\n");
   std::string lines;
@@ -131,15 +111,15 @@ Status run_detokenize(FileSystem& files, const DetokenizeCommand& command, std::
       const std::string place = fmt::format("line {}", number);
       Result<std::vector<TokenId>> tokens = parse_ids(line);
       if (!tokens) return std::move(tokens).error().during(place);
-      Status checked = check_ids(*tokens, tokenizer);
+      Status checked = check_vocabulary(*tokens, tokenizer.vocabulary_size());
       if (!checked) return std::move(checked).error().during(place);
       return out(Json(tokenizer.decode(*tokens, command.skip_special))
                      .dump(-1, ' ', false, Json::error_handler_t::replace) +
                  "\n");
     });
-  MF_TRY(const std::string text, read_all(in, kMaxInputBytes, "standard input"));
+  MF_TRY(const std::string text, read_all(in, kMaxInputBytes, kStandardInput));
   MF_TRY(const std::vector<TokenId> tokens, parse_ids(text));
-  MF_TRY_STATUS(check_ids(tokens, tokenizer));
+  MF_TRY_STATUS(check_vocabulary(tokens, tokenizer.vocabulary_size()));
   return out(tokenizer.decode(tokens, command.skip_special));
 }
 

@@ -52,7 +52,4 @@ Status run_template(FileSystem& files, const TemplateCommand& command, std::istr
 // "[1,2,3]"
 std::string json_array(std::span<const TokenId> tokens);
 
-// The whole of a stream, at most `limit_bytes` of it.
-Result<std::string> read_all(std::istream& in, std::uint64_t limit_bytes, std::string_view name);
-
 }  // namespace moeflux::cli

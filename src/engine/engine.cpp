@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/sizes.h"
+#include "base/tokens.h"
 #include "engine/pass.h"
 #include "experts/resident_experts.h"
 #include "io/machine.h"
@@ -155,12 +156,8 @@ SnapshotIdentity Engine::snapshot_identity() const {
   return identity;
 }
 
-// All that can be wrong with a batch, before anything is done.
 Status Engine::check_tokens(const Session& session, std::span<const TokenId> tokens) const {
-  for (const TokenId token : tokens)
-    if (token.index() >= config().vocabulary)
-      return Error(ErrorCode::token_out_of_range, fmt::format("token {} is not one of the vocabulary's {}",
-                                                              token.index(), config().vocabulary));
+  MF_TRY_STATUS(check_vocabulary(tokens, config().vocabulary));
   if (session.position() + std::uint64_t{tokens.size()} > session.context())
     return Error(ErrorCode::context_full,
                  fmt::format("{} tokens at position {} do not fit into a context of {}", tokens.size(),
@@ -168,6 +165,7 @@ Status Engine::check_tokens(const Session& session, std::span<const TokenId> tok
   return {};
 }
 
+// All that can be wrong with a batch, before anything is done.
 Status Engine::check(std::span<const Segment> batch) const {
   if (batch.empty()) return Error(ErrorCode::invalid_argument, "a step has at least one segment");
   std::uint64_t rows = 0;

@@ -101,9 +101,8 @@ Status write_reply(Session& session, Generation& generation, std::span<float> lo
       generation.stop(FinishReason::context_full, listener);
       return {};
     }
-    Result<StepStatistics> run = session.extend({&*token, 1}, logits, step);
-    if (!run) return std::move(run).error();
-    steps += *run;
+    MF_TRY(const StepStatistics run, session.extend({&*token, 1}, logits, step));
+    steps += run;
   }
 }
 
@@ -144,11 +143,8 @@ Result<GenerationResult> generate(Session& session, const ModelText& text, const
   const Stopwatch writing;
   if (run) run = write_reply(session, generation, logits, step, listener, result.statistics.steps);
   result.statistics.reply_seconds = writing.seconds();
-  if (!run && run.error().code() != ErrorCode::cancelled) {
-    generation.stop(FinishReason::cancelled, listener);  // what was held back is said before the error is
-    return std::move(run).error();
-  }
-  if (!run) generation.stop(FinishReason::cancelled, listener);
+  if (!run) generation.stop(FinishReason::cancelled, listener);  // what was held back is said in either case
+  if (!run && run.error().code() != ErrorCode::cancelled) return std::move(run).error();
 
   result.reason = generation.reason();
   result.stop_string = generation.stop_string();

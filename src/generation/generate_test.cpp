@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <memory>
-#include <random>
 
 #include "generation/test_text.h"
 #include "io/temporary_directory.h"
@@ -34,18 +33,7 @@ struct Generating : testing::TestWithParam<const char*> {
     const bool is_qwen = std::string_view(GetParam()) == "qwen";
     const Manifest manifest = tiny_manifest(is_qwen ? tiny_qwen_config() : tiny_deepseek_config());
     const auto path = write_packed_model(temporary, manifest);
-    std::mt19937 random(7);
-    const auto small_numbers = [&](std::size_t size) {
-      std::string bytes(size, '\0');
-      for (std::size_t i = 0; i < size; ++i) {
-        const auto drawn = static_cast<unsigned>(random());
-        bytes[i] = static_cast<char>(i % 2 == 0 ? drawn & 0xff : (drawn & 0x80) | 0x3d);
-      }
-      return bytes;
-    };
-    temporary.write("model/resident.bin", small_numbers(manifest.resident_bytes));
-    for (const ExpertFile& file : manifest.experts)
-      temporary.write("model/" + file.file, small_numbers(file.bytes));
+    write_random_weights(temporary, manifest);
     EngineOptions options;
     options.threads = 1;
     options.context = context;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/tokens.h"
 #include "sampling/json_object.h"
 
 namespace moeflux {
@@ -44,10 +45,7 @@ Result<Generation> Generation::begin(const GenerationSetting& setting, const Gen
                  fmt::format("the tokenizer has {} tokens and the model {}: they are not of one model",
                              tokenizer_size, workspace.vocabulary_size()));
   MF_TRY(Sampler sampler, Sampler::create(options.sampling, workspace));
-  for (const TokenId token : prompt.tokens)
-    if (token.index() >= workspace.vocabulary_size())
-      return Error(ErrorCode::token_out_of_range, fmt::format("token {} is not one of the vocabulary's {}",
-                                                              token.index(), workspace.vocabulary_size()));
+  MF_TRY_STATUS(check_vocabulary(prompt.tokens, workspace.vocabulary_size()));
   Generation generation(setting, options, prompt, std::move(sampler));
   for (const TokenId token : prompt.tokens) generation.sampler_.accept_prompt(token);
   return generation;

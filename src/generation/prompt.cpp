@@ -19,7 +19,7 @@ Result<std::uint32_t> stable_tokens(const ModelText& text, const ChatInput& inpu
   if (!input.add_generation_prompt) return 0;
   ChatInput without = input;
   without.add_generation_prompt = false;
-  Result<RenderedPrompt> rendered = text.chat_templates()->render(without);
+  const Result<RenderedPrompt> rendered = render_chat(text, without);
   if (!rendered) return 0;  // a template may insist on it: then nothing is known
   MF_TRY(const std::vector<TokenId> conversation, encode(text.tokenizer(), *rendered));
   const std::uint32_t common = common_prefix(conversation, tokens);
@@ -33,7 +33,14 @@ std::uint32_t common_prefix(std::span<const TokenId> a, std::span<const TokenId>
   return static_cast<std::uint32_t>(end - a.begin());
 }
 
-Result<Prompt> chat_prompt(const ModelText& text, const ChatInput& input) {
+std::tm local_time() {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  ::localtime_r(&now, &local);
+  return local;
+}
+
+Result<RenderedPrompt> render_chat(const ModelText& text, const ChatInput& input) {
   if (text.template_error()) return *text.template_error();
   if (text.chat_templates() == nullptr)
     return Error{
@@ -41,7 +48,11 @@ Result<Prompt> chat_prompt(const ModelText& text, const ChatInput& input) {
         fmt::format("{}: the model has no chat template, neither chat_template.jinja nor 'chat_template' in "
                     "tokenizer_config.json",
                     text.directory().native())};
-  MF_TRY(const RenderedPrompt rendered, text.chat_templates()->render(input));
+  return text.chat_templates()->render(input);
+}
+
+Result<Prompt> chat_prompt(const ModelText& text, const ChatInput& input) {
+  MF_TRY(const RenderedPrompt rendered, render_chat(text, input));
   Prompt prompt;
   MF_TRY(prompt.tokens, encode(text.tokenizer(), rendered));
   MF_TRY(prompt.stable_tokens, stable_tokens(text, input, prompt.tokens));

@@ -2,12 +2,15 @@
 // What a generation starts from: tokens, and how the reply to them is to be read. Plain values and pure functions.
 
 #include <cstdint>
+#include <ctime>
+#include <span>
 #include <string_view>
 #include <vector>
 
 #include "base/ids.h"
 #include "base/result.h"
 #include "generation/model_text.h"
+#include "text/chat_template.h"
 #include "text/messages.h"
 #include "text/reply_format.h"
 
@@ -21,6 +24,12 @@ struct Prompt {
   std::uint32_t stable_tokens = 0;
   ReplyFormat reply;
 };
+
+// Now, where this process is: for templates that tell the date (ChatInput::now).
+std::tm local_time();
+
+// The text of a conversation's prompt, by the model's template; an error if it has none.
+Result<RenderedPrompt> render_chat(const ModelText& text, const ChatInput& input);
 
 // A conversation, through the model's template. What users and tools said cannot become a special token.
 Result<Prompt> chat_prompt(const ModelText& text, const ChatInput& input);

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <limits>
 #include <memory>
-#include <random>
 #include <string>
 
 #include "base/expect_contract.h"
@@ -21,17 +20,6 @@ using testing::HasSubstr;
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr std::size_t kPrompt = 11, kGreedy = 4;
-
-// Bytes that are small numbers, read as BF16 or as F32 at any even offset, and any codes.
-std::string random_weights(std::size_t size, unsigned seed) {
-  std::mt19937 random(seed);
-  std::string bytes(size, '\0');
-  for (std::size_t i = 0; i < size; ++i) {
-    const auto drawn = static_cast<unsigned>(random());
-    bytes[i] = static_cast<char>(i % 2 == 0 ? drawn & 0xff : (drawn & 0x80) | 0x3d);
-  }
-  return bytes;
-}
 
 // Keeps all that a golden has of a step.
 class Recorder final : public StepObserver {
@@ -72,9 +60,7 @@ struct Evaluation : testing::Test {
   void SetUp() override {
     const Manifest manifest = tiny_manifest(tiny_deepseek_config());
     const auto path = write_packed_model(temporary, manifest);
-    temporary.write("model/resident.bin", random_weights(manifest.resident_bytes, 1));
-    for (const ExpertFile& file : manifest.experts)
-      temporary.write("model/" + file.file, random_weights(file.bytes, 2));
+    write_random_weights(temporary, manifest);
     EngineOptions options;
     options.threads = 2;
     options.context = 32;

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <vector>
 
+#include "base/tokens.h"
+
 namespace moeflux {
 namespace {
 
@@ -65,10 +67,7 @@ Result<PerplexityResult> measure_perplexity(Engine& engine, std::span<const Toke
   if (text.size() < 2)
     return Error{ErrorCode::invalid_argument,
                  fmt::format("a text of {} tokens has none that follows another", text.size())};
-  for (const TokenId token : text)
-    if (token.index() >= engine.config().vocabulary)
-      return Error{ErrorCode::token_out_of_range, fmt::format("token {} is not one of the vocabulary's {}",
-                                                              token.index(), engine.config().vocabulary)};
+  MF_TRY_STATUS(check_vocabulary(text, engine.config().vocabulary));
   if (options.window < 3 || options.window > engine.options().context)
     return Error{ErrorCode::invalid_argument, fmt::format("a window must have from 3 to {} tokens, found {}",
                                                           engine.options().context, options.window)};

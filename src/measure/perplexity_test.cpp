@@ -32,18 +32,8 @@ struct Perplexity : testing::Test {
   void SetUp() override {
     const Manifest manifest = tiny_manifest(tiny_deepseek_config());
     const auto path = write_packed_model(temporary, manifest);
+    write_random_weights(temporary, manifest);
     std::mt19937 random(5);
-    const auto small_numbers = [&](std::size_t size) {
-      std::string bytes(size, '\0');
-      for (std::size_t i = 0; i < size; ++i) {
-        const auto drawn = static_cast<unsigned>(random());
-        bytes[i] = static_cast<char>(i % 2 == 0 ? drawn & 0xff : (drawn & 0x80) | 0x3d);
-      }
-      return bytes;
-    };
-    temporary.write("model/resident.bin", small_numbers(manifest.resident_bytes));
-    for (const ExpertFile& file : manifest.experts)
-      temporary.write("model/" + file.file, small_numbers(file.bytes));
     EngineOptions options;
     options.threads = 1;
     options.context = 32;

@@ -1,9 +1,6 @@
 #pragma once
-// What a streaming JSON parser must not be given.
-//
-// The library keeps the token it is reading twice, in buffers that grow by doubling, and once more in the
-// message of an error: a string as long as a 32 MiB header would cost five times that. It also takes a NUL
-// byte for the end of its input. Both are looked for before it starts. Pure function: any thread.
+// What the parsers of this folder are not given: base/json_tokens.h, with its limit and its messages. Pure function: any
+// thread.
 
 #include <cstddef>
 #include <string_view>

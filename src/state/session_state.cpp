@@ -127,8 +127,7 @@ void SessionState::truncate(std::uint32_t position) {
   reserved_end_ = position;
   if (position <= tokens_begin_) tokens_begin_ = position;
   tokens_.resize(position - tokens_begin_, TokenId(0));
-  for (std::vector<KvBlock>& blocks : blocks_)
-    if (blocks.size() > blocks_for(position)) blocks.resize(blocks_for(position));
+  abandon();
 }
 
 Result<Snapshot> SessionState::snapshot(std::shared_ptr<const void> owner) const {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/json_tokens.h"
 #include "base/printable.h"
 #include "base/sizes.h"
 
@@ -25,27 +26,13 @@ Error unsupported(std::string_view name, std::string_view why) {
   return {ErrorCode::unsupported, fmt::format("{}: {}", name, why)};
 }
 
-// The library takes a NUL for the end of its input and keeps the token that it reads several times over.
 Status check_tokens(std::string_view text, std::string_view name) {
-  if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos)
-    return corrupt(name, fmt::format("not valid JSON: a NUL at byte {}", nul));
-  bool in_string = false;
-  std::size_t begin = 0;  // of the token, the space before it included
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (i - begin > kMaxStringBytes)
-      return unsupported(name, fmt::format("a string, number or space of more than {} bytes at byte {}",
-                                           with_thousands(kMaxStringBytes), begin));
-    const char c = text[i];
-    if (in_string && c == '\\') {
-      ++i;
-    } else if (c == '"') {
-      begin = in_string ? i + 1 : i;
-      in_string = !in_string;
-    } else if (!in_string && (c == ',' || c == ':' || c == '[' || c == ']' || c == '{' || c == '}')) {
-      begin = i + 1;
-    }
-  }
-  return {};
+  const std::optional<BadJsonToken> bad = find_bad_json_token(text, kMaxStringBytes);
+  if (!bad) return {};
+  if (bad->kind == BadJsonToken::Kind::nul)
+    return corrupt(name, fmt::format("not valid JSON: a NUL at byte {}", bad->at));
+  return unsupported(name, fmt::format("a string, number or space of more than {} bytes at byte {}",
+                                       with_thousands(kMaxStringBytes), bad->at));
 }
 
 // Receives the parser's events. Each returns false to stop; `problem` then says why.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cli/terminal/utf8.h"
+#include "text/utf8_stream.h"
 
 namespace moeflux::cli {
 
@@ -98,8 +99,8 @@ class EmulatedScreen {
     if (bytes[0] == '\r') return column_ = 0, 1;
     if (bytes[0] == '\n') return line_feed(), 1;
     std::string clean;
-    Utf8Cleaner cleaner;
-    for (std::size_t i = 0; i < bytes.size() && clean.empty(); ++i) cleaner.push(bytes[i], clean);
+    Utf8Stream stream;
+    for (std::size_t i = 0; i < bytes.size() && clean.empty(); ++i) stream.push(bytes.substr(i, 1), clean);
     if (clean.empty()) return 0;
     const CodePoint code_point = code_point_at(clean, 0);
     if (is_control(code_point.value)) problem_ += "a control character; ";

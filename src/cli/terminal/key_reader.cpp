@@ -154,10 +154,10 @@ void KeyReader::push_byte(char byte, std::vector<Key>& keys) {
 
 void KeyReader::ground(char byte, std::vector<Key>& keys) {
   if (value_of(byte) >= 0x80) {
-    cleaner_.push(byte, characters_);
+    stream_.push({&byte, 1}, characters_);
     return emit_characters(keys);
   }
-  cleaner_.finish(characters_);
+  stream_.finish(characters_);
   emit_characters(keys);
   if (byte == kEscape) {
     state_ = State::escape;
@@ -274,7 +274,7 @@ void KeyReader::emit_paste(std::vector<Key>& keys) {
 void KeyReader::flush(std::vector<Key>& keys) {
   const State state = std::exchange(state_, State::ground);
   switch (state) {
-    case State::ground: cleaner_.finish(characters_); return emit_characters(keys);
+    case State::ground: stream_.finish(characters_); return emit_characters(keys);
     case State::escape:
       if (second_escape_) keys.push_back(named(KeyName::escape));
       keys.push_back(named(KeyName::escape));
@@ -290,7 +290,7 @@ void KeyReader::flush(std::vector<Key>& keys) {
 
 KeyReader::Pending KeyReader::pending() const {
   switch (state_) {
-    case State::ground: return cleaner_.is_inside_character() ? Pending::character : Pending::nothing;
+    case State::ground: return stream_.held_back() > 0 ? Pending::character : Pending::nothing;
     case State::paste: return Pending::paste;
     default: return Pending::sequence;
   }

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "cli/terminal/utf8.h"
+#include "text/utf8_stream.h"
 
 namespace moeflux::cli {
 
@@ -76,7 +77,7 @@ class KeyReader {
 
   State state_ = State::ground;
   bool second_escape_ = false;  // ESC ESC: Alt and a sequence (rxvt), or two keys
-  Utf8Cleaner cleaner_;
+  Utf8Stream stream_;
   std::string characters_;  // scratch of emit_characters()
   std::string parameters_;  // of the CSI sequence; longer than any that is known: it is swallowed
   std::string paste_;

@@ -3,11 +3,10 @@
 #include <utf8proc.h>
 
 #include "base/check.h"
+#include "text/utf8.h"
 
 namespace moeflux::cli {
 namespace {
-
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
 bool is_ascii(char byte) { return static_cast<unsigned char>(byte) < 0x80; }
 
@@ -20,50 +19,10 @@ std::size_t known_border(std::string_view text, std::size_t at) {
 
 }  // namespace
 
-void Utf8Cleaner::push(char byte, std::string& out) {
-  const auto value = static_cast<unsigned char>(byte);
-  if (have_ > 0) {
-    if (value >= low_ && value <= high_) {
-      bytes_[have_++] = byte;
-      low_ = 0x80;
-      high_ = 0xBF;
-      if (have_ == need_) {
-        out.append(bytes_.data(), have_);
-        have_ = 0;
-      }
-      return;
-    }
-    finish(out);
-  }
-  if (value < 0x80) {
-    out += byte;
-    return;
-  }
-  if (value < 0xC2 || value > 0xF4) {
-    out += kReplacement;
-    return;
-  }
-  // The second byte decides about forms that are too long, surrogates, and what is beyond U+10FFFF.
-  low_ = value == 0xE0 ? 0xA0 : value == 0xF0 ? 0x90 : 0x80;
-  high_ = value == 0xED ? 0x9F : value == 0xF4 ? 0x8F : 0xBF;
-  need_ = value < 0xE0 ? 2 : value < 0xF0 ? 3 : 4;
-  bytes_[0] = byte;
-  have_ = 1;
-}
-
-void Utf8Cleaner::finish(std::string& out) {
-  if (have_ > 0) out += kReplacement;
-  have_ = 0;
-  low_ = 0x80;
-  high_ = 0xBF;
-}
-
 std::string clean_utf8(std::string_view bytes) {
   std::string out;
   out.reserve(bytes.size());
-  Utf8Cleaner cleaner;
-  for (const char byte : bytes) cleaner.push(byte, out);
-  cleaner.finish(out);
+  append_lossy(out, bytes);
   return out;
 }
 

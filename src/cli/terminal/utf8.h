@@ -4,30 +4,13 @@
 // is valid UTF-8 in all of this folder; a border is a place between two clusters, or an end of the text.
 // Pure: any thread.
 
-#include <array>
 #include <cstddef>
-#include <cstdint>
 #include <string>
 #include <string_view>
 
 namespace moeflux::cli {
 
-// Bytes in, text out, one byte at a time: what is not UTF-8 becomes U+FFFD, one for each longest piece that
-// could have been the beginning of a character.
-class Utf8Cleaner {
- public:
-  // Appends the characters, none to two, that `byte` completes.
-  void push(char byte, std::string& out);
-  // The bytes end here: half a character becomes U+FFFD.
-  void finish(std::string& out);
-  bool is_inside_character() const { return have_ > 0; }
-
- private:
-  std::array<char, 4> bytes_{};
-  std::uint8_t have_ = 0, need_ = 0;
-  unsigned char low_ = 0x80, high_ = 0xBF;  // what the next byte may be
-};
-
+// What is not UTF-8 becomes U+FFFD: text/utf8.h. Byte by byte: text/utf8_stream.h.
 std::string clean_utf8(std::string_view bytes);
 
 // What may enter a text from a paste or a file: valid UTF-8, line ends as LF, no control characters but LF

@@ -1,10 +1,11 @@
 #pragma once
 // Small configs, manifests and packed models made by hand, for tests that change one thing in them.
 //
-// Independent of the code that packs. The weights are bytes of no meaning. Plain values; one thread at a time.
+// Independent of the code that packs. The weights are bytes of no meaning, or random numbers. Plain values; one thread at a time.
 
 #include <fmt/format.h>
 
+#include <random>
 #include <string>
 #include <vector>
 
@@ -117,6 +118,24 @@ inline std::filesystem::path write_packed_model(const TemporaryDirectory& direct
     directory.write(name + "/" + file.file, std::string(file.bytes, 'e'));
   for (const std::string& text : manifest.text_files) directory.write(name + "/" + text, "{}");
   return directory.write(name + "/manifest.json", write_manifest(manifest)).parent_path();
+}
+
+// Bytes that are small numbers, read as BF16 or as F32 at any even offset, and any codes.
+inline std::string random_weights(std::size_t size, unsigned seed) {
+  std::mt19937 random(seed);
+  std::string bytes(size, '\0');
+  for (std::size_t i = 0; i < size; ++i) {
+    const auto drawn = static_cast<unsigned>(random());
+    bytes[i] = static_cast<char>(i % 2 == 0 ? drawn & 0xff : (drawn & 0x80) | 0x3d);
+  }
+  return bytes;
+}
+
+// Gives a model that write_packed_model() wrote weights that can be computed with.
+inline void write_random_weights(const TemporaryDirectory& temporary, const Manifest& manifest) {
+  temporary.write("model/resident.bin", random_weights(manifest.resident_bytes, 1));
+  for (const ExpertFile& file : manifest.experts)
+    temporary.write("model/" + file.file, random_weights(file.bytes, 2));
 }
 
 }  // namespace moeflux

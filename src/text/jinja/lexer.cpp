@@ -7,6 +7,7 @@
 
 #include "base/printable.h"
 #include "text/jinja/unicode.h"
+#include "text/utf8.h"
 
 namespace moeflux::jinja {
 namespace {

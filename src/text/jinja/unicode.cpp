@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "text/utf8.h"
+
 namespace moeflux::jinja {
 namespace {
 
@@ -62,29 +64,12 @@ bool is_case_ignorable(char32_t value) {
 }  // namespace
 
 CodePoint code_point_at(std::string_view text, std::size_t at) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = byte(at);
-  if (first < 0x80) return {first, 1};
-  const std::size_t length = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
-  if (first < 0xC2 || first > 0xF4 || text.size() - at < length) return {0xFFFD, 1};
-  char32_t value = first & (0xFFu >> (length + 1));
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(at + i) & 0xC0) != 0x80) return {0xFFFD, 1};
-    value = (value << 6) | (byte(at + i) & 0x3Fu);
-  }
-  const bool overlong = (length == 3 && value < 0x800) || (length == 4 && value < 0x10000);
-  if (overlong || value > 0x10FFFF || (value >= 0xD800 && value < 0xE000)) return {0xFFFD, 1};
-  return {value, length};
+  const Utf8Step step = utf8_step(text.substr(at));
+  if (step.kind != Utf8Step::Kind::character) return {0xFFFD, 1};
+  return {step.code, step.bytes};
 }
 
-bool is_valid_utf8(std::string_view text) {
-  for (std::size_t at = 0; at < text.size();) {
-    const CodePoint point = code_point_at(text, at);
-    if (point.value == 0xFFFD && point.bytes == 1) return false;
-    at += point.bytes;
-  }
-  return true;
-}
+bool is_valid_utf8(std::string_view text) { return valid_utf8_prefix(text) == text.size(); }
 
 bool is_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
@@ -109,23 +94,6 @@ std::size_t byte_of_code_point(std::string_view text, std::size_t index) {
     --index;
   }
   return at;
-}
-
-void append_utf8(std::string& out, char32_t value) {
-  const auto put = [&](char32_t byte) { out += static_cast<char>(static_cast<unsigned char>(byte)); };
-  if (value < 0x80) return put(value);
-  if (value < 0x800) {
-    put(0xC0 | (value >> 6));
-  } else {
-    if (value < 0x10000) {
-      put(0xE0 | (value >> 12));
-    } else {
-      put(0xF0 | (value >> 18));
-      put(0x80 | ((value >> 12) & 0x3F));
-    }
-    put(0x80 | ((value >> 6) & 0x3F));
-  }
-  put(0x80 | (value & 0x3F));
 }
 
 bool is_space(char32_t value) {

@@ -27,8 +27,6 @@ std::size_t count_code_points(std::string_view text);
 // The byte at which code point `index` begins; the size of the text when there are no more than `index`.
 std::size_t byte_of_code_point(std::string_view text, std::size_t index);
 
-void append_utf8(std::string& out, char32_t value);
-
 bool is_space(char32_t value);     // what str.strip() strips
 bool is_line_end(char32_t value);  // where str.splitlines() splits ("\r\n" is one)
 bool is_alphabetic(char32_t value);

@@ -1,5 +1,7 @@
 #include "text/jinja/unicode.h"
 
+#include "text/utf8.h"
+
 #include <gtest/gtest.h>
 
 namespace moeflux::jinja {
