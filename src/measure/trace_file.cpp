@@ -22,8 +22,8 @@ constexpr std::uint32_t kWaitThread = 3;
 constexpr std::uint32_t kFirstDemandThread = 100;
 constexpr std::uint32_t kFirstSpeculationThread = 100'000;  // more lanes before it than a buffer has events
 
-// Of one append: enough to be cheap, little enough to go through the page cache (the file system writes larger pieces
-// past it, which would hold up the steps).
+// Of one append: enough to be cheap, little enough to go through the page cache (the file system writes
+// larger pieces past it, which would hold up the steps).
 constexpr std::size_t kAppendBytes = 256 * kKiB;
 
 std::string_view category_of(const TraceEvent& event) {
@@ -41,7 +41,8 @@ std::uint64_t nanoseconds(TraceClock::duration duration) {
   return count < 0 ? 0 : static_cast<std::uint64_t>(count);
 }
 
-// The format counts in microseconds; three decimals keep all that the clock said, so lanes do not overlap by rounding.
+// The format counts in microseconds; three decimals keep all that the clock said, so lanes do not overlap by
+// rounding.
 void put_microseconds(std::string& text, std::uint64_t ns) {
   fmt::format_to(std::back_inserter(text), "{}.{:03}", ns / 1000, ns % 1000);
 }

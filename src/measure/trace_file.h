@@ -1,19 +1,20 @@
 #pragma once
 // A trace on disk, for ui.perfetto.dev, chrome://tracing and tools/draw_trace.py: docs/formats/trace.md.
 //
-// The Trace Event format in its form of one JSON array, one event a line. The other form, an object, is JSON only
-// once it is closed; of the array the format itself says that the closing bracket may be missing. So the trace of a
-// program that died is readable up to its last write, and for the same reason the file has its name from the
-// beginning (no AtomicFile) and every comma stands before its event, not after it.
+// The Trace Event format in its form of one JSON array, one event a line. The other form, an object, is JSON
+// only once it is closed; of the array the format itself says that the closing bracket may be missing. So the
+// trace of a program that died is readable up to its last write. For the same reason the file has its name
+// from the beginning (no AtomicFile), and every comma stands before its event, not after it.
 //
-// Viewers want events of one row to nest. Steps, computations and waits come from one thread, so they have a row each.
-// Reads overlap: each goes to the lowest lane that is free when it begins, with lanes of their own for demand and for
-// speculation. Lanes are remembered from write to write.
+// Viewers want the events of one row to nest. Steps, computations and waits come from one thread, so they
+// have a row each. Reads overlap: each goes to the lowest lane that is free when it begins, with lanes of
+// their own for demand and for speculation. Lanes are remembered from write to write.
 //
 //   create() -> open -> finish() -> finished
 //
-// After a failure, which says the file's name, every call gives the same error: half an event may be the last line.
-// Destroyed without finish(), it leaves the bracket open. Always written from the same buffer. One thread at a time.
+// After a failure, which says the file's name, every call gives the same error: the last line may be half an
+// event. Destroyed without finish(), it leaves the bracket open. Always written from the same buffer. Names
+// of events are written as they are: literals without quotes and backslashes. One thread at a time.
 
 #include <cstdint>
 #include <filesystem>
@@ -30,13 +31,13 @@ namespace moeflux {
 
 class TraceFile {
  public:
-  // Creates the file, or empties an existing one. Times in it count from `zero`; what began earlier is cut off there,
-  // because viewers do not take negative times.
+  // Creates the file, or empties an existing one. Times in it count from `zero`; what began earlier is cut
+  // off there, because viewers do not take negative times.
   static Result<std::unique_ptr<TraceFile>> create(FileSystem& files, const std::filesystem::path& path,
                                                    TraceClock::time_point zero = TraceClock::now());
 
-  // Appends all events of `buffer`, which may be in any order, and empties it, after a failure too. If the buffer had
-  // to drop some since the last write, an instant event says how many.
+  // Appends all events of `buffer`, which may be in any order, and empties it, after a failure too. If the
+  // buffer had to drop some since the last write, an instant event says how many.
   Status write(TraceBuffer& buffer);
 
   // Closes the array. The last call, once; it does not wait for the disk.

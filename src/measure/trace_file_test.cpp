@@ -152,7 +152,7 @@ TEST_F(TraceFiles, PutWhatEnclosesOthersFirst) {
 }
 
 TEST_F(TraceFiles, PutOverlappingReadsOnTheLowestFreeLane) {
-  // By begin: 0-50 and 10-20 overlap; 20-30 begins as the second lane becomes free; 50-60 finds the first one free.
+  // By begin: 0-50 and 10-20 overlap; 20-30 begins as the second lane becomes free, 50-60 as the first.
   ASSERT_TRUE(write_all({{read_of(10, 20), read_of(20, 30), read_of(0, 50), read_of(50, 60)}}));
   const Json trace = parsed();
   EXPECT_THAT(rows_of(trace), ElementsAre("read 1", "read 2", "read 2", "read 1"));
