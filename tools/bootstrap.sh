@@ -13,7 +13,7 @@ packages=(
   # the compiler and the build
   g++ cmake ninja-build make git pkg-config
   # libraries
-  nlohmann-json3-dev libcli11-dev libfmt-dev libexpected-dev libpcre2-dev libutf8proc-dev
+  nlohmann-json3-dev libcli11-dev libfmt-dev libexpected-dev libpcre2-dev libutf8proc-dev liburing-dev
   # tests and benchmarks
   libgtest-dev libgmock-dev libbenchmark-dev librapidcheck-dev libxxhash-dev python3 python3-numpy python3-jinja2 tmux
   # the second compiler: fuzzing, thread-safety analysis, formatting, linting

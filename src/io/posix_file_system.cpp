@@ -19,6 +19,7 @@
 #include "base/arithmetic.h"
 #include "base/sizes.h"
 #include "io/system_error.h"
+#include "io/uninterrupted.h"
 #include "io/unique_fd.h"
 
 namespace moeflux {
@@ -31,14 +32,6 @@ constexpr std::size_t kDirectAlignment = 4096;   // of offset, length and memory
 constexpr std::size_t kLeastDirectBytes = kMiB;  // below, the page cache gathers small appends better
 constexpr std::size_t kDirectBytes = 4 * kMiB;   // of one direct write
 constexpr std::uint64_t kLargestOffset = std::numeric_limits<std::int64_t>::max();
-
-// Repeats a system call for as long as a signal interrupts it.
-template <class Call>
-auto uninterrupted(Call call) {
-  auto result = call();
-  while (result == -1 && errno == EINTR) result = call();
-  return result;
-}
 
 Error failed(int error_number, std::string_view verb, const std::filesystem::path& path) {
   return system_error(error_number, fmt::format("cannot {} '{}'", verb, path.native()));

@@ -1,0 +1,42 @@
+#pragma once
+// A queue that never allocates: first in, first out, with room for a stated number. One thread at a time.
+
+#include <cstddef>
+#include <vector>
+
+#include "base/check.h"
+
+namespace moeflux {
+
+template <class T>
+class FixedRing {
+ public:
+  explicit FixedRing(std::size_t capacity) : items_(capacity) {}
+
+  std::size_t capacity() const { return items_.size(); }
+  std::size_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+
+  void push(const T& item) {
+    MF_REQUIRE(size_ < items_.size(), "a ring holds what it has room for");
+    items_[(first_ + size_) % items_.size()] = item;
+    ++size_;
+  }
+  const T& front() const {
+    MF_REQUIRE(size_ > 0, "the front of a ring is the front of something");
+    return items_[first_];
+  }
+  T pop() {
+    T item = front();
+    first_ = (first_ + 1) % items_.size();
+    --size_;
+    return item;
+  }
+
+ private:
+  std::vector<T> items_;
+  std::size_t first_ = 0;
+  std::size_t size_ = 0;
+};
+
+}  // namespace moeflux

@@ -1,0 +1,126 @@
+#include "io/process_memory.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <cstddef>
+#include <string>
+
+#include "base/aligned_buffer.h"
+#include "base/sizes.h"
+#include "io/faulty_file_system.h"
+#include "io/posix_file_system.h"
+#include "io/temporary_directory.h"
+
+namespace moeflux {
+namespace {
+
+// A process made of files.
+struct FakeProcess : testing::Test {
+  TemporaryDirectory root;
+  PosixFileSystem disk;
+
+  ProcessMemory with_status(std::string_view status) {
+    root.write("proc/self/status", status);
+    return read_process_memory(disk, root.path());
+  }
+};
+
+TEST_F(FakeProcess, TellsResidentAndPeakBytes) {
+  const ProcessMemory memory = with_status(
+      "Name:\tmoeflux\nVmPeak:\t   99999 kB\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\nRssAnon:\t     512 "
+      "kB\n");
+  EXPECT_EQ(memory.resident_bytes, 1 * kMiB);
+  EXPECT_EQ(memory.peak_resident_bytes, 2 * kMiB);
+}
+
+TEST_F(FakeProcess, TellsNothingWhenNothingIsThere) {
+  const ProcessMemory memory = read_process_memory(disk, root.path());
+  EXPECT_FALSE(memory.resident_bytes);
+  EXPECT_FALSE(memory.peak_resident_bytes);
+  EXPECT_TRUE(memory.major_faults);
+}
+
+TEST_F(FakeProcess, TellsNothingOfLinesThatAreNotAsExpected) {
+  for (const char* status :
+       {"", "\n\n\n", "VmRSS", "VmRSS:", "VmRSS: kB", "VmRSS:\t-1 kB", "VmRSS:\t12", "VmRSS:\t12 MB",
+        "VmRSS:\t12 kB and more", "XVmRSS:\t12 kB", "VmRSSX:\t12 kB", "VmRSS 12 kB",
+        "VmRSS:\t99999999999999999999999 kB",  // more than 64 bits
+        "VmRSS:\t18446744073709551615 kB"})    // in bytes more than 64 bits
+    EXPECT_FALSE(with_status(status).resident_bytes) << status;
+  EXPECT_EQ(with_status("VmRSS:\t12 kB").resident_bytes, 12 * kKiB) << "without an end of line";
+}
+
+TEST_F(FakeProcess, TellsNothingWhenTheFileIsHuge) {
+  std::string status = "VmRSS:\t12 kB\n";
+  status.resize(kMiB, '\n');
+  EXPECT_FALSE(with_status(status).resident_bytes);
+}
+
+TEST_F(FakeProcess, TellsNothingWhenTheFileCannotBeRead) {
+  root.write("proc/self/status", "VmRSS:\t12 kB\n");
+  FaultyFileSystem files(disk);
+  files.set_plan({.faults = {{.operation = FileOperation::read, .and_all_later = true}}});
+  EXPECT_FALSE(read_process_memory(files, root.path()).resident_bytes);
+}
+
+TEST_F(FakeProcess, ForgetsItsPeakByTheFileOfTheKernel) {
+  root.write("proc/self/clear_refs", "");
+  ASSERT_TRUE(reset_peak_resident_bytes(disk, root.path()));
+  EXPECT_EQ(root.read("proc/self/clear_refs"), "5");
+}
+
+TEST_F(FakeProcess, SaysWhyItsPeakStays) {
+  const Status no_proc = reset_peak_resident_bytes(disk, root.path());
+  ASSERT_FALSE(no_proc);
+  EXPECT_EQ(no_proc.error().code(), ErrorCode::not_found);
+  EXPECT_NE(no_proc.error().message().find("proc/self/clear_refs"), std::string::npos);
+
+  root.write("proc/self/clear_refs", "");
+  FaultyFileSystem files(disk);
+  files.set_plan({.faults = {{.operation = FileOperation::append}}});
+  EXPECT_FALSE(reset_peak_resident_bytes(files, root.path()));
+}
+
+TEST(ProcessMemory, OfThisProcessGrowsByWhatItWrites) {
+  PosixFileSystem files;
+  const ProcessMemory before = read_process_memory(files);
+  if (!before.resident_bytes || !before.peak_resident_bytes)
+    GTEST_SKIP() << "this system does not tell how much memory a process takes";
+  Result<AlignedBuffer> buffer = AlignedBuffer::create(32 * kMiB);
+  ASSERT_TRUE(buffer);
+  for (std::size_t at = 0; at < buffer->size(); at += 4096) buffer->bytes()[at] = std::byte{1};
+  const ProcessMemory after = read_process_memory(files);
+  // A little less is possible: other pages of the process may go meanwhile.
+  EXPECT_GE(*after.resident_bytes, *before.resident_bytes + 24 * kMiB);
+  EXPECT_GE(*after.peak_resident_bytes, 24 * kMiB);
+}
+
+TEST(ProcessMemory, OfThisProcessHasItsMajorFaults) {
+  PosixFileSystem files;
+  rusage before{}, after{};
+  ASSERT_EQ(::getrusage(RUSAGE_SELF, &before), 0);
+  const ProcessMemory memory = read_process_memory(files);
+  ASSERT_EQ(::getrusage(RUSAGE_SELF, &after), 0);
+  ASSERT_TRUE(memory.major_faults);
+  EXPECT_GE(*memory.major_faults, static_cast<std::uint64_t>(before.ru_majflt));
+  EXPECT_LE(*memory.major_faults, static_cast<std::uint64_t>(after.ru_majflt));
+}
+
+TEST(ProcessMemory, PeakBeginsAgainWhereTheSystemAllowsIt) {
+  PosixFileSystem files;
+  {
+    Result<HugeBuffer> buffer = HugeBuffer::create(64 * kMiB);
+    ASSERT_TRUE(buffer);
+    for (std::size_t at = 0; at < buffer->size(); at += 4096) buffer->bytes()[at] = std::byte{1};
+  }
+  const ProcessMemory before = read_process_memory(files);
+  if (const Status reset = reset_peak_resident_bytes(files); !reset)
+    GTEST_SKIP() << "not allowed here: " << reset.error().message();
+  const ProcessMemory after = read_process_memory(files);
+  ASSERT_TRUE(before.peak_resident_bytes && after.peak_resident_bytes);
+  EXPECT_LE(*after.peak_resident_bytes + 32 * kMiB, *before.peak_resident_bytes);
+}
+
+}  // namespace
+}  // namespace moeflux

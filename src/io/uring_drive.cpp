@@ -1,0 +1,353 @@
+#include "io/uring_drive.h"
+
+#include <fmt/format.h>
+#include <liburing.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <functional>
+#include <numeric>
+#include <optional>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include "base/arithmetic.h"
+#include "base/check.h"
+#include "base/sizes.h"
+
+namespace moeflux {
+namespace {
+
+constexpr std::size_t kLargestBufferBytes = kGiB;  // the kernel's limit
+constexpr std::uint32_t kMostRetries = 8;          // of one read, and of a submission that is put off
+constexpr std::chrono::nanoseconds kShortSleep = std::chrono::milliseconds(1);
+
+// What says nothing about the read: its thread ended, or a signal or a shortage came in between.
+bool is_passing(int error_number) {
+  return error_number == EINTR || error_number == EAGAIN || error_number == EBUSY ||
+         error_number == ECANCELED;
+}
+
+// Whether a ring takes and answers requests here. Some sandboxes allow making one and nothing else.
+int try_ring(io_uring* ring) {
+  io_uring_sqe* const request = io_uring_get_sqe(ring);
+  io_uring_prep_nop(request);
+  const int submitted = io_uring_submit(ring);
+  if (submitted != 1) return submitted < 0 ? -submitted : EAGAIN;
+  io_uring_cqe* completion = nullptr;
+  int waited = io_uring_wait_cqe(ring, &completion);
+  while (waited == -EINTR) waited = io_uring_wait_cqe(ring, &completion);
+  if (waited < 0) return -waited;
+  io_uring_cqe_seen(ring, completion);
+  return 0;
+}
+
+std::string_view remedy_of_ring(int error_number) {
+  switch (error_number) {
+    case EPERM:
+    case EACCES:
+      return "; to allow it, set the sysctl kernel.io_uring_disabled to 0, or let the container's seccomp "
+             "profile "
+             "have io_uring_setup, io_uring_enter and io_uring_register";
+    case ENOSYS: return "; it needs Linux 5.11 or later, and a sandbox that lets it through";
+    case ENOMEM: return "; to allow it, raise the limit of locked memory ('ulimit -l' or LimitMEMLOCK=)";
+    case EMFILE: return "; to allow it, raise the limit of open files ('ulimit -n' or LimitNOFILE=)";
+    default: return "";
+  }
+}
+
+// As far as that needs no right.
+void raise_memlock_limit() {
+  rlimit limit;
+  if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_MEMLOCK, &limit);
+}
+
+std::string describe_memlock_limit() {
+  rlimit limit;
+  if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0) return "an unknown number of bytes";
+  return limit.rlim_cur == RLIM_INFINITY ? "any number of bytes" : human_bytes(limit.rlim_cur);
+}
+
+}  // namespace
+
+std::vector<std::span<std::byte>> buffers_of(std::span<const std::span<std::byte>> regions) {
+  std::vector<std::span<std::byte>> buffers;
+  for (std::span<std::byte> region : regions) {
+    if (region.empty()) continue;
+    // Equal parts, not a rest at the end: fewer reads lie across a border the fewer and the larger the parts
+    // are.
+    const std::size_t parts = divide_up(region.size(), kLargestBufferBytes);
+    const std::size_t part_bytes =
+        divide_up(divide_up(region.size(), parts), kDriveAlignment) * kDriveAlignment;
+    while (!region.empty()) {
+      buffers.push_back(region.first(std::min(part_bytes, region.size())));
+      region = region.subspan(buffers.back().size());
+    }
+  }
+  std::sort(buffers.begin(), buffers.end(),
+            [](auto a, auto b) { return std::less<const std::byte*>()(a.data(), b.data()); });
+  return buffers;
+}
+
+void UringDrive::EndRing::operator()(io_uring* ring) const {
+  io_uring_queue_exit(ring);
+  delete ring;
+}
+
+std::unique_ptr<UringDrive> UringDrive::open(DriveFiles& files, const DriveOptions& options,
+                                             std::vector<std::string>& refusals) {
+  MF_REQUIRE(files.is_direct(), "io_uring reads files that are open for direct reads");
+  Ring ring = make_ring(options.depth, refusals);
+  if (!ring) return nullptr;
+  std::unique_ptr<UringDrive> drive(new UringDrive(std::move(ring), std::move(files), options.depth));
+  drive->fix_files(refusals);
+  if (options.uses_fixed_buffers) drive->fix_buffers(options.memory, refusals);
+  return drive;
+}
+
+UringDrive::UringDrive(Ring ring, DriveFiles files, std::uint32_t depth)
+    : ring_(std::move(ring)),
+      files_(std::move(files)),
+      slots_(depth),
+      free_(depth),
+      queued_(depth),
+      failed_(depth) {
+  std::iota(free_.rbegin(), free_.rend(), 0U);  // the lowest is taken first
+}
+
+UringDrive::Ring UringDrive::make_ring(std::uint32_t depth, std::vector<std::string>& refusals) {
+  const auto refuse = [&](int error_number) {
+    refusals.push_back(fmt::format("io_uring is refused ({}); reading with pread{}",
+                                   name_of_errno(error_number), remedy_of_ring(error_number)));
+    return Ring();
+  };
+  // Completions do not interrupt the thread that computes, but wait until it enters the kernel; a flag says
+  // when that is worth while. Kernels before 5.19 do not know it.
+  auto memory = std::make_unique<io_uring>();
+  io_uring_params params = {};
+  params.flags = IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG;
+  int made = io_uring_queue_init_params(depth, memory.get(), &params);
+  if (made == -EINVAL) {
+    params = {};
+    made = io_uring_queue_init_params(depth, memory.get(), &params);
+  }
+  if (made < 0) return refuse(-made);
+  Ring ring(memory.release());
+  // Waiting with a deadline, and completions that are never dropped.
+  if ((params.features & IORING_FEAT_EXT_ARG) == 0 || (params.features & IORING_FEAT_NODROP) == 0) {
+    return refuse(ENOSYS);
+  }
+  const int error_number = try_ring(ring.get());
+  if (error_number != 0) return refuse(error_number);
+  return ring;
+}
+
+void UringDrive::fix_files(std::vector<std::string>& refusals) {
+  std::vector<int> descriptors;
+  for (std::uint32_t file = 0; file < files_.count(); ++file) descriptors.push_back(files_.descriptor(file));
+  const int fixed =
+      io_uring_register_files(ring_.get(), descriptors.data(), static_cast<unsigned>(descriptors.size()));
+  has_fixed_files_ = fixed == 0;
+  if (has_fixed_files_) return;
+  refusals.push_back(
+      fmt::format("fixed files are refused ({}); io_uring reads without{}", name_of_errno(-fixed),
+                  fixed == -EMFILE ? "; to allow them, raise the limit of open files ('ulimit -n' or "
+                                     "LimitNOFILE=)"
+                                   : ""));
+}
+
+void UringDrive::fix_buffers(std::span<const std::span<std::byte>> memory,
+                             std::vector<std::string>& refusals) {
+  std::vector<std::span<std::byte>> buffers = buffers_of(memory);
+  if (buffers.empty()) return;
+  std::vector<iovec> vectors;
+  std::uint64_t bytes = 0;
+  for (const std::span<std::byte> buffer : buffers) {
+    vectors.push_back({buffer.data(), buffer.size()});
+    bytes += buffer.size();
+  }
+  raise_memlock_limit();
+  const int fixed =
+      io_uring_register_buffers(ring_.get(), vectors.data(), static_cast<unsigned>(vectors.size()));
+  if (fixed == 0) {
+    buffers_ = std::move(buffers);
+  } else if (fixed == -ENOMEM || fixed == -EPERM) {
+    refusals.push_back(
+        fmt::format("fixed buffers are refused ({}): {} would be locked, and {} may be; io_uring reads "
+                    "without; to allow them, "
+                    "raise the limit of locked memory ('ulimit -l' or LimitMEMLOCK=)",
+                    name_of_errno(-fixed), human_bytes(bytes), describe_memlock_limit()));
+  } else {
+    refusals.push_back(
+        fmt::format("fixed buffers are refused ({}); io_uring reads without", name_of_errno(-fixed)));
+  }
+}
+
+UringDrive::~UringDrive() {
+  std::array<DriveCompletion, 16> dropped;
+  while (in_kernel_ > 0) {
+    if (take_finished(dropped) == 0 && in_kernel_ > 0) wait_for_kernel(std::chrono::seconds(1));
+  }
+}
+
+std::string UringDrive::describe() const {
+  return has_fixed_buffers() ? "io_uring, direct reads, fixed buffers" : "io_uring, direct reads";
+}
+
+void UringDrive::submit(const DriveRead& read) {
+  MF_REQUIRE(read.file < files_.count(), "a drive is asked for its own files");
+  MF_REQUIRE(!free_.empty(), "no more reads are out than a drive is deep");
+  const std::uint32_t slot = free_.back();
+  free_.pop_back();
+  slots_[slot] = {read};
+  const int problem = problem_of(read);
+  if (problem != 0) {
+    failed_.push({slot, problem});
+  } else {
+    queue(slot);
+  }
+}
+
+std::optional<int> UringDrive::fixed_buffer_of(std::span<const std::byte> memory) const {
+  const std::less<const std::byte*> is_before;
+  const auto next =
+      std::upper_bound(buffers_.begin(), buffers_.end(), memory.data(),
+                       [&](const std::byte* data, auto buffer) { return is_before(data, buffer.data()); });
+  if (next == buffers_.begin() || memory.empty()) return std::nullopt;
+  const std::span<const std::byte> buffer = next[-1];
+  const auto offset = static_cast<std::size_t>(memory.data() - buffer.data());
+  if (offset > buffer.size() || memory.size() > buffer.size() - offset) return std::nullopt;
+  return static_cast<int>(next - buffers_.begin()) - 1;
+}
+
+void UringDrive::queue(std::uint32_t slot) {
+  const DriveRead& read = slots_[slot].read;
+  // The ring has an entry for each slot, and each slot is in it once at most.
+  io_uring_sqe* const request = io_uring_get_sqe(ring_.get());
+  MF_REQUIRE(request != nullptr, "the ring is as deep as the drive");
+
+  const auto size = static_cast<std::uint32_t>(std::min(read.out.size(), kLargestDriveReadBytes));
+  const int file = has_fixed_files_ ? static_cast<int>(read.file) : files_.descriptor(read.file);
+  const std::optional<int> buffer = fixed_buffer_of(read.out.first(size));
+  if (buffer) {
+    io_uring_prep_read_fixed(request, file, read.out.data(), size, read.offset, *buffer);
+  } else {
+    io_uring_prep_read(request, file, read.out.data(), size, read.offset);
+  }
+  if (has_fixed_files_) io_uring_sqe_set_flags(request, IOSQE_FIXED_FILE);
+  io_uring_sqe_set_data64(request, slot);
+  queued_.push(slot);
+}
+
+void UringDrive::flush() {
+  for (std::uint32_t attempts = 0; !queued_.empty();) {
+    const int submitted = io_uring_submit(ring_.get());
+    if (submitted > 0) {
+      for (int i = 0; i < submitted; ++i) queued_.pop();
+      in_kernel_ += static_cast<std::uint32_t>(submitted);
+      continue;
+    }
+    const int error_number = submitted == 0 ? EAGAIN : -submitted;
+    const bool may_pass = is_passing(error_number);
+    if (may_pass && in_kernel_ > 0)
+      return;  // when some of those are collected there is room; collect() flushes
+    if (may_pass && ++attempts < kMostRetries) {
+      std::this_thread::sleep_for(kShortSleep);
+    } else {
+      fail_queued(error_number);
+    }
+  }
+}
+
+// The kernel did not take what is queued: takes it out of the ring again. The kernel looks at the ring only
+// while it is asked to, so its tail may go back to where it has read.
+void UringDrive::fail_queued(int error_number) {
+  io_uring_sq& ring = ring_->sq;
+  const unsigned head = *ring.khead;
+  ring.sqe_head = head;
+  ring.sqe_tail = head;
+  io_uring_smp_store_release(ring.ktail, head);
+  while (!queued_.empty()) failed_.push({queued_.pop(), error_number});
+}
+
+std::size_t UringDrive::collect(std::span<DriveCompletion> out, std::chrono::nanoseconds longest_wait) {
+  std::size_t count = take_ready(out);
+  if (count != 0 || out.empty() || longest_wait <= longest_wait.zero()) return count;
+  const auto deadline = deadline_after(longest_wait);
+  for (;;) {
+    flush();
+    count = take_ready(out);
+    if (count != 0 || in_kernel_ + queued_.size() == 0) return count;
+    const auto left = deadline - std::chrono::steady_clock::now();
+    if (left <= left.zero()) return 0;
+    if (in_kernel_ > 0) wait_for_kernel(left);
+  }
+}
+
+// Until something has finished, or for a while.
+void UringDrive::wait_for_kernel(std::chrono::nanoseconds longest_wait) {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(longest_wait);
+  __kernel_timespec timeout = {};
+  timeout.tv_sec = seconds.count();
+  timeout.tv_nsec = (longest_wait - seconds).count();
+  io_uring_cqe* finished = nullptr;
+  const int waited = io_uring_wait_cqe_timeout(ring_.get(), &finished, &timeout);
+  if (waited == 0 || waited == -ETIME || waited == -EINTR) return;
+  // The kernel does not let us wait. Completions come nevertheless, whenever this thread enters it.
+  std::this_thread::sleep_for(std::min(longest_wait, kShortSleep));
+}
+
+std::size_t UringDrive::take_ready(std::span<DriveCompletion> out) {
+  const std::size_t count = take_failed(out);
+  return count + take_finished(out.subspan(count));
+}
+
+std::size_t UringDrive::take_failed(std::span<DriveCompletion> out) {
+  std::size_t count = 0;
+  while (count < out.size() && !failed_.empty()) {
+    const FailedSlot failed = failed_.pop();
+    out[count++] = end(failed.slot, -failed.error_number);
+  }
+  return count;
+}
+
+std::size_t UringDrive::take_finished(std::span<DriveCompletion> out) {
+  std::size_t count = 0;
+  bool is_queued_again = false;
+  std::array<io_uring_cqe*, 32> finished;
+  while (count < out.size() && in_kernel_ > 0) {
+    // No system call, unless the kernel has flagged that completions wait for one.
+    const auto wanted = static_cast<unsigned>(std::min(finished.size(), out.size() - count));
+    const unsigned ready = io_uring_peek_batch_cqe(ring_.get(), finished.data(), wanted);
+    if (ready == 0) break;
+    in_kernel_ -= ready;
+    for (unsigned i = 0; i < ready; ++i) {
+      const auto slot = static_cast<std::uint32_t>(io_uring_cqe_get_data64(finished[i]));
+      const std::int32_t result = finished[i]->res;
+      if (result < 0 && is_passing(-result) && slots_[slot].retries < kMostRetries) {
+        ++slots_[slot].retries;
+        queue(slot);
+        is_queued_again = true;
+      } else {
+        out[count++] = end(slot, result);
+      }
+    }
+    io_uring_cq_advance(ring_.get(), ready);
+  }
+  if (is_queued_again) flush();
+  return count;
+}
+
+DriveCompletion UringDrive::end(std::uint32_t slot, std::int32_t result) {
+  free_.push_back(slot);
+  const std::uint64_t tag = slots_[slot].read.tag;
+  if (result < 0) return {.tag = tag, .error_number = -result};
+  return {.tag = tag, .bytes = static_cast<std::uint64_t>(result)};
+}
+
+}  // namespace moeflux
