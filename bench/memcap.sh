@@ -1,19 +1,20 @@
 #!/usr/bin/env bash
-# Runs a command as if the machine had less memory: in a control group of its own, whose hard limit covers the page
-# cache that the command fills, and which does not swap.
+# Runs a command as if the machine had less memory: in a control group of its own, whose hard limit covers
+# the page cache that the command fills, and which does not swap.
 #
 #   bench/memcap.sh BYTES[K|M|G] EVICT_PATH COMMAND [ARGUMENT...]
 #
-# EVICT_PATH is a file, or a directory with all that is in it, which leaves the page cache first: a page that is cached
-# already stays on the account of whoever read it, and would be free memory to the command. "-" evicts nothing.
+# EVICT_PATH is a file, or a directory with all that is in it, which leaves the page cache first: a page that
+# is cached already stays on the account of whoever read it, and would be free memory to the command. "-"
+# evicts nothing.
 #
-# Works with version 1 and 2 of control groups. When the command has ended, one line goes to stderr; what the kernel
-# does not tell is "unknown":
+# Works with version 1 and 2 of control groups. When the command has ended, one line goes to stderr; what the
+# kernel does not tell is "unknown":
 #   memcap: limit=BYTES peak=BYTES limit_hits=N major_faults=N oom_kills=N rc=N
 # Processes that the command left behind are killed, and the group is removed.
 #
-# Exit status: the command's (137 when it was killed for its memory); 77 where no group can be made, with one line that
-# says why; 125 when the arguments are wrong.
+# Exit status: the command's (137 when it was killed for its memory); 77 where no group can be made, with one
+# line that says why; 125 when the arguments are wrong.
 #
 # MEMCAP_ROOT is for tests: a directory whose proc and sys are looked at in place of the machine's.
 set -euo pipefail
@@ -33,7 +34,8 @@ parse_bytes() {
   echo $((BASH_REMATCH[1] * unit))
 }
 
-# Pages that are dirty or mapped by somebody else do not leave; the first are written before, the second are reported.
+# Pages that are dirty or mapped by somebody else do not leave; the first are written before, the second are
+# reported.
 evict() {
   local file files=() left=0
   mapfile -d '' -t files < <(find -L "$1" -type f -print0)
@@ -69,10 +71,12 @@ find_parent() {
   name=$(awk -F: '$1 == "0" && $2 == "" { print $3; exit }' "$root/proc/self/cgroup")
   mount=$(awk '$3 == "cgroup2" { print $2; exit }' "$root/proc/self/mounts")
   [[ -n $name && -n $mount ]] || cannot "no control groups are mounted"
-  # A group that has processes cannot give its children a controller, so it may have to be a group further out.
+  # A group that has processes cannot give its children a controller, so it may have to be a group further
+  # out.
   parent=$(own_group "$mount" "$name")
   until gives_memory "$parent"; do
-    [[ $parent != "$root$mount" ]] || cannot "no group around this process may limit the memory of its children"
+    [[ $parent != "$root$mount" ]] ||
+      cannot "no group around this process may limit the memory of its children"
     parent=${parent%/*}
   done
 }
@@ -94,8 +98,8 @@ make_group() {
   fi
   if ((version == 1)); then
     put "$limit" memory.limit_in_bytes || cannot "'$group/memory.limit_in_bytes' cannot be written"
-    # Memory and swap together get 1 MiB more: were both limits the same, it would be this one that is hit, and Linux
-    # (6.18, for one) does not count that.
+    # Memory and swap together get 1 MiB more: were both limits the same, it would be this one that is hit,
+    # and Linux (6.18, for one) does not count that.
     put_where_there $((limit + (1 << 20))) memory.memsw.limit_in_bytes
     put_where_there 0 memory.swappiness
   else
@@ -109,7 +113,9 @@ remove_group() {
   [[ -n $group && -z $root ]] || return 0  # what was made up is left for the test to look at
   local process
   for _ in {1..20}; do
-    while read -r process; do kill -KILL "$process" 2>/dev/null || true; done < <(cat "$group/cgroup.procs" 2>/dev/null || true)
+    while read -r process; do
+      kill -KILL "$process" 2>/dev/null || true
+    done < <(cat "$group/cgroup.procs" 2>/dev/null || true)
     ! rmdir "$group" 2>/dev/null || return 0
     sleep 0.1
   done
@@ -119,7 +125,8 @@ remove_group() {
 # number FILE [KEY]: what a file of the group says, or what its line "KEY number" does.
 number() {
   local found
-  found=$(awk -v key="${2:-}" 'key == "" { print $1; exit } $1 == key { print $2; exit }' "$group/$1" 2>/dev/null) || true
+  found=$(awk -v key="${2:-}" 'key == "" { print $1; exit } $1 == key { print $2; exit }' \
+    "$group/$1" 2>/dev/null) || true
   echo "${found:-unknown}"
 }
 
@@ -135,8 +142,8 @@ report() {
   say "limit=$limit peak=$peak limit_hits=$hits major_faults=$faults oom_kills=$kills rc=$rc"
 }
 
-# In the background, so that a signal reaches this shell at once and is passed on; with the input of this shell, which
-# a command in the background would not have.
+# In the background, so that a signal reaches this shell at once and is passed on; with the input of this
+# shell, which a command in the background would not have.
 run_command() {
   local child
   (
@@ -158,7 +165,8 @@ run_command() {
 limit=$(parse_bytes "$1")
 evicted=$2
 shift 2
-[[ $evicted == - || -e $evicted ]] || wrong_arguments "expected a file or directory to evict, found nothing at '$evicted'"
+[[ $evicted == - || -e $evicted ]] ||
+  wrong_arguments "expected a file or directory to evict, found nothing at '$evicted'"
 
 find_parent
 trap remove_group EXIT

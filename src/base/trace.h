@@ -49,4 +49,29 @@ class TraceBuffer {
   std::uint64_t dropped_ = 0;
 };
 
+// From its construction to its end, on the compute track.
+class TraceSpan {
+ public:
+  // `trace`: none is null.
+  explicit TraceSpan(TraceBuffer* trace, const char* name, std::uint32_t layer = TraceEvent::kNone)
+      : trace_(trace) {
+    if (trace == nullptr) return;
+    event_.name = name;
+    event_.track = TraceTrack::compute;
+    event_.layer = layer;
+    event_.begin = TraceClock::now();
+  }
+  ~TraceSpan() {
+    if (trace_ == nullptr) return;
+    event_.end = TraceClock::now();
+    trace_->add(event_);
+  }
+  TraceSpan(const TraceSpan&) = delete;
+  TraceSpan& operator=(const TraceSpan&) = delete;
+
+ private:
+  TraceBuffer* trace_;
+  TraceEvent event_;
+};
+
 }  // namespace moeflux

@@ -16,6 +16,7 @@ constexpr const char* kHow = "How to run it";
 constexpr const char* kSampling =
     "How tokens are chosen (default: as the model's generation_config.json says)";
 constexpr const char* kReply = "The reply";
+constexpr const char* kStreaming = "Streaming experts from disk";
 
 void add_model(CLI::App& command, ModelChoice& model) {
   command
@@ -107,6 +108,7 @@ void add_talk(CLI::App& command, TalkFlags& talk) {
   add_template_flags(command, talk);
   add_engine(command, talk.engine);
   add_context(command, talk.engine);
+  add_streaming(command, talk.engine.streaming);
   add_sampling(command, talk.sampling);
   add_reply(command, talk.reply);
 }
@@ -126,6 +128,25 @@ void take_environment(CLI::App& command) {
 }
 
 }  // namespace
+
+void add_streaming(CLI::App& command, StreamingFlags& streaming) {
+  const auto add = [&](const std::string& name, auto& value, const std::string& help) {
+    command.add_option(name, value, help)->group(kStreaming);
+  };
+  add("--expert-cache", streaming.expert_cache,
+      "Memory for experts, as in 2G or 512M (default: what is left; all of them if that is enough)");
+  add("--io", streaming.io,
+      "uring, pread, buffered, or sim:BANDWIDTH,LATENCY as in sim:3G,100us (default: by what the machine "
+      "has)");
+  add("--prefetch", streaming.prefetch,
+      "previous: read a token's experts again for the next one while the drive idles; off (default: "
+      "previous)");
+  command
+      .add_flag("--verify-reads", streaming.verify_reads,
+                "Compare every expert that is read with its checksum")
+      ->group(kStreaming);
+  add("--trace", streaming.trace, "Write what was read, computed and waited for, for ui.perfetto.dev");
+}
 
 CLI::App* add_run(CLI::App& app, RunCommand& run) {
   CLI::App* command = app.add_subcommand("run", "Ask a model once: the reply goes to standard output");
@@ -201,6 +222,7 @@ CLI::App* add_perplexity(CLI::App& app, PerplexityCommand& perplexity) {
   command->add_option("-c,--ctx-size", perplexity.window, "Tokens of a window (default 512)")
       ->check(CLI::Range(3u, 1u << 20));
   add_engine(*command, perplexity.engine);
+  add_streaming(*command, perplexity.engine.streaming);
   command->add_flag("--json", perplexity.json, "Print the same numbers as JSON");
   take_environment(*command);
   return command;

@@ -23,6 +23,9 @@ CLI::App* add_chat(CLI::App& app, ChatCommand& chat);
 CLI::App* add_tokenize(CLI::App& app, TokenizeCommand& tokenize);
 CLI::App* add_detokenize(CLI::App& app, DetokenizeCommand& detokenize);
 CLI::App* add_template(CLI::App& app, TemplateCommand& render);
+// Flags that several commands have.
+void add_streaming(CLI::App& command, StreamingFlags& streaming);
+
 CLI::App* add_perplexity(CLI::App& app, PerplexityCommand& perplexity);
 
 // The command line with -hf and its like, short names of several letters, which CLI11 does not know, as long ones. One

@@ -29,11 +29,11 @@ std::string describe_model(const Talk& talk, const Engine& engine) {
 
 std::string banner(Talk& talk) {
   const Engine& engine = talk.engine();
-  return fmt::format("moeflux {} · {} · {} thread{} · {}\nmodel   {}\nmemory  {}\n{}", MOEFLUX_VERSION,
-                     engine.kernels().name, engine.threads(), engine.threads() == 1 ? "" : "s",
-                     name_of(engine.options().precision), describe_model(talk, engine),
-                     memory_line(engine.memory_plan()),
-                     "/help for commands · Ctrl-C stops an answer · Ctrl-D leaves");
+  return fmt::format(
+      "moeflux {} · {} · {} thread{} · {}\nmodel   {}\nmemory  {}\nexperts {}\n{}", MOEFLUX_VERSION,
+      engine.kernels().name, engine.threads(), engine.threads() == 1 ? "" : "s",
+      name_of(engine.options().precision), describe_model(talk, engine), memory_line(engine.memory_plan()),
+      streaming_line(engine.streaming()), "/help for commands · Ctrl-C stops an answer · Ctrl-D leaves");
 }
 
 }  // namespace moeflux::cli

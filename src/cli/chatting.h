@@ -53,6 +53,8 @@ class Chat {
   const Conversation& conversation() const { return conversation_; }
   const std::optional<GenerationResult>& last() const { return last_; }
 
+  const Talk& talk() const { return talk_; }
+
   // "/help", "/clear", ...: for completion.
   static std::vector<std::string> commands();
 

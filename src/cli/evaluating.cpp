@@ -13,6 +13,8 @@
 #include "base/json.h"
 #include "base/printable.h"
 #include "cli/run_options.h"
+#include "cli/statistics_line.h"
+#include "cli/traced_engine.h"
 #include "engine/engine.h"
 #include "kernels/kernel_table.h"
 #include "model/manifest.h"
@@ -222,6 +224,7 @@ Result<Verdict> run_eval(FileSystem& files, const EvalCommand& command, LogSink&
   options.isa = command.isa;
   options.threads = command.threads;
   options.experts_per_token = command.top_experts;
+  MF_TRY_STATUS(take_streaming(command.streaming, options));
 
   MF_TRY(const ModelConfig config, read_config(files, command.model));
   std::optional<std::uint32_t> experts_per_token;
@@ -232,13 +235,16 @@ Result<Verdict> run_eval(FileSystem& files, const EvalCommand& command, LogSink&
   options.context = clamped(prompt + golden.greedy.size());
   options.step_rows = clamped(chunk * command.batch);
 
-  MF_TRY(const std::shared_ptr<Engine> engine, Engine::open(files, command.model, options));
+  MF_TRY(const TracedEngine engine,
+         TracedEngine::open(files, command.model, options, command.streaming.trace));
   if (!command.json) log.write(LogLevel::info, "memory: " + engine->memory_plan().describe());
+  show_streaming(*engine, command.json, log);
   EvalOptions eval_options;
   eval_options.chunk = command.chunk;
   eval_options.batch = command.batch;
   eval_options.layers = command.layers;
   Result<EvalResult> result = evaluate(*engine, golden, eval_options);
+  MF_TRY_STATUS(engine.finish_trace());
   if (!result) return std::move(result).error().during(command.golden);
   return Verdict{
       command.json ? render_json(*result, experts_per_token) : render_page(*result, experts_per_token),

@@ -18,6 +18,7 @@
 
 #include "base/log.h"
 #include "base/result.h"
+#include "cli/run_options.h"
 #include "io/file_system.h"
 #include "measure/eval.h"
 #include "model/config.h"
@@ -35,6 +36,7 @@ struct EvalCommand {
   bool layers = false;
   std::optional<double> max_error;
   std::uint32_t top_experts = 0;  // 0: the model's own
+  StreamingFlags streaming;
 };
 
 // What a command found, and whether that is good.

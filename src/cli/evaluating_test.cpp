@@ -379,10 +379,11 @@ TEST_F(EvalOptionsGiven, WithFewerExpertsWarnEveryTime) {
             "running with 1 of 4 experts a token: this is not the model's own arithmetic");
   command.json = false;
   EXPECT_THAT(verdict().text, HasSubstr("experts a token   1, not the model's own\n"));
-  ASSERT_EQ(log.entries().size(), 3u);
+  ASSERT_EQ(log.entries().size(), 4u);
   EXPECT_EQ(log.entries()[1].level, LogLevel::warning);
   EXPECT_EQ(log.entries()[2].level, LogLevel::info);
   EXPECT_THAT(log.entries()[2].message, AllOf(HasSubstr("memory: resident weights"), HasSubstr("together")));
+  EXPECT_THAT(log.entries()[3].message, HasSubstr("experts: room for all"));
 }
 
 TEST_F(EvalOptionsGiven, WithTheModelsOwnExpertsAreNothingToWarnAbout) {

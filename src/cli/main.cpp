@@ -124,6 +124,7 @@ CLI::App* add_eval(CLI::App& app, EvalCommand& eval) {
       ->add_option("--top-experts", eval.top_experts,
                    "Fewer experts a token than the model's own: another, cheaper model")
       ->check(CLI::Range(1u, 65536u));
+  add_streaming(*command, eval.streaming);
   return command;
 }
 
@@ -155,7 +156,9 @@ ExitCode chat_with(FileSystem& files, const ChatCommand& command, LogSink& log) 
   Chat chat(files, *std::move(talk), terminal, command.quiet);
   chat.set_system(command.system);
   chat.show_banner();
-  return finish(chat.run());
+  const Status talked = chat.run();
+  const Status traced = chat.talk().finish_trace();
+  return finish(talked ? traced : talked);
 }
 
 // Ctrl-C is taken over when everything is there: until then it ends the program as usual.
@@ -169,7 +172,9 @@ ExitCode run_once(FileSystem& files, const RunCommand& command, LogSink& log) {
   Result<Talk> talk = Talk::open(files, command.talk, places(), log);
   if (!talk) return report(talk.error());
   const InterruptGuard guard;
-  return finish(run_run(*talk, command, *question, print_piece, log, &guard.flag()));
+  const Status run = run_run(*talk, command, *question, print_piece, log, &guard.flag());
+  const Status traced = talk->finish_trace();
+  return finish(run ? traced : run);
 }
 
 ExitCode run(int argc, char** argv) {

@@ -7,6 +7,8 @@
 #include "base/json.h"
 #include "base/sizes.h"
 #include "cli/progress_bar.h"
+#include "cli/statistics_line.h"
+#include "cli/traced_engine.h"
 #include "engine/engine.h"
 #include "generation/model_text.h"
 #include "measure/perplexity.h"
@@ -43,9 +45,11 @@ Result<std::string> run_perplexity(FileSystem& files, const PerplexityCommand& c
   MF_TRY(const std::string text, files.read_text(command.file, kMaxTextBytes));
   std::vector<TokenId> tokens(tokenizer.begin_tokens().begin(), tokenizer.begin_tokens().end());
   MF_TRY_STATUS(tokenizer.encode(text, AddedTokens::ordinary, tokens));
-  MF_TRY(const std::shared_ptr<Engine> engine, Engine::open(files, model.packed, options));
+  MF_TRY(const TracedEngine engine,
+         TracedEngine::open(files, model.packed, options, command.engine.streaming.trace));
   warn_of_top_experts(command.engine.top_experts, engine->config(), log);
   if (!command.json) log.write(LogLevel::info, "memory: " + engine->memory_plan().describe());
+  show_streaming(*engine, command.json, log);
   ProgressBar bar("measuring");
   const std::uint64_t bytes_each =
       std::max<std::uint64_t>(1, text.size() / std::max<std::size_t>(1, tokens.size()));
@@ -53,6 +57,7 @@ Result<std::string> run_perplexity(FileSystem& files, const PerplexityCommand& c
       *engine, tokens, {command.window, nullptr}, [&](std::uint64_t done, std::uint64_t all) {
         bar.update(done * command.window * bytes_each, 0, all * command.window * bytes_each);
       });
+  MF_TRY_STATUS(engine.finish_trace());
   if (!result) return std::move(result).error().during(command.file);
   return render(*result, tokens.size(), command.window, command.json);
 }

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "base/printable.h"
+#include "base/sizes.h"
 
 namespace moeflux::cli {
 namespace {
@@ -28,6 +29,27 @@ Result<Precision> parse_precision(std::string_view name) {
                fmt::format("--precision must be exact or fast, found '{}'", printable(name))};
 }
 
+Status take_streaming(const StreamingFlags& flags, EngineOptions& options) {
+  if (!flags.expert_cache.empty()) {
+    Result<std::uint64_t> bytes = parse_size(flags.expert_cache);
+    if (!bytes) return std::move(bytes).error().during("--expert-cache");
+    if (*bytes == 0)
+      return Error{ErrorCode::invalid_argument, "--expert-cache must have room for an expert, found 0"};
+    options.expert_cache_bytes = *bytes;
+  }
+  if (!flags.io.empty()) {
+    Result<DriveChoice> drive = parse_drive_choice(flags.io);
+    if (!drive) return std::move(drive).error().during("--io");
+    options.drive = *drive;
+  }
+  if (!flags.prefetch.empty() && flags.prefetch != "previous" && flags.prefetch != "off")
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("--prefetch must be previous or off, found '{}'", printable(flags.prefetch))};
+  options.prefetches = flags.prefetch != "off";
+  options.verifies_reads = flags.verify_reads;
+  return {};
+}
+
 Result<EngineOptions> engine_options_of(const EngineFlags& flags) {
   EngineOptions options;
   if (!flags.precision.empty()) {
@@ -39,6 +61,7 @@ Result<EngineOptions> engine_options_of(const EngineFlags& flags) {
   options.context = flags.context;
   if (flags.step_rows != 0) options.step_rows = flags.step_rows;
   options.experts_per_token = flags.top_experts;
+  MF_TRY_STATUS(take_streaming(flags.streaming, options));
   return options;
 }
 

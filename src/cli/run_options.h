@@ -19,6 +19,14 @@
 
 namespace moeflux::cli {
 
+struct StreamingFlags {
+  std::string expert_cache;  // a SIZE; empty: what the memory plan leaves
+  std::string io;            // "uring", "pread", "buffered", "sim:3G,100us"; empty: by what the machine has
+  std::string prefetch;      // "previous" or "off"; empty: previous
+  bool verify_reads = false;
+  std::string trace;  // a file; empty: none
+};
+
 struct EngineFlags {
   std::string precision;  // "exact" or "fast"; empty: the default
   std::string isa;
@@ -26,6 +34,7 @@ struct EngineFlags {
   std::uint32_t context = 0;    // 0: 8192, or the model's own if that is less
   std::uint32_t step_rows = 0;  // 0: 512
   std::uint32_t top_experts = 0;
+  StreamingFlags streaming;
 };
 
 struct SamplingFlags {
@@ -44,6 +53,9 @@ struct ReplyFlags {
 };
 
 Result<Precision> parse_precision(std::string_view name);
+
+// All but the trace.
+Status take_streaming(const StreamingFlags& flags, EngineOptions& options);
 
 // Numbers that are too large for an engine are left for it to refuse.
 Result<EngineOptions> engine_options_of(const EngineFlags& flags);

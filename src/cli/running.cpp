@@ -42,7 +42,7 @@ Result<std::string> read_prompt(FileSystem& files, const RunCommand& command, st
   return std::move(read.text);
 }
 
-std::string json_of(const GenerationResult& result, const AnswerCollector& answer) {
+std::string json_reply(const GenerationResult& result, const AnswerCollector& answer) {
   Json json{{"text", answer.text()}};
   if (!answer.reasoning().empty()) json["reasoning"] = answer.reasoning();
   if (!answer.tool_calls().empty()) json["tool_calls"] = answer.tool_calls();
@@ -56,6 +56,7 @@ std::string json_of(const GenerationResult& result, const AnswerCollector& answe
   json["reply_tokens"] = numbers.reply_tokens;
   json["prompt_seconds"] = numbers.prompt_seconds;
   json["reply_seconds"] = numbers.reply_seconds;
+  json["experts"] = json_of(numbers.steps.experts);
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -94,6 +95,7 @@ Result<Question> question_of(FileSystem& files, const RunCommand& command, std::
 Status run_run(Talk& talk, const RunCommand& command, const Question& question,
                FunctionRef<Status(std::string_view)> out, LogSink& log, const std::atomic<bool>* cancel) {
   if (!command.quiet) log.write(LogLevel::info, "memory: " + memory_line(talk.engine().memory_plan()));
+  show_streaming(talk.engine(), command.quiet, log);
   const ReplyReading reading = command.json             ? ReplyReading::all
                                : command.hide_reasoning ? ReplyReading::reasoning
                                                         : ReplyReading::nothing;
@@ -107,7 +109,7 @@ Status run_run(Talk& talk, const RunCommand& command, const Question& question,
     if (writer.has_written()) MF_TRY_STATUS(out("\n"));
     return std::move(result).error();
   }
-  MF_TRY_STATUS(out(command.json ? json_of(*result, collector) : "\n"));
+  MF_TRY_STATUS(out(command.json ? json_reply(*result, collector) : "\n"));
   if (!command.quiet) log.write(LogLevel::info, statistics_line(*result));
   if (result->reason == FinishReason::cancelled) return Error{ErrorCode::cancelled, "stopped"};
   return {};

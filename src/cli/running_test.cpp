@@ -80,10 +80,11 @@ TEST_F(Running, PrintsTheReplyAndOneNewline) {
   const Status done = run();
   ASSERT_TRUE(done) << done.error().message();
   EXPECT_EQ(out, "17 + 25 = 42.\n");
-  ASSERT_EQ(log.entries().size(), 3u);
+  ASSERT_EQ(log.entries().size(), 4u);
   EXPECT_THAT(log.entries()[0].message, HasSubstr("packing"));
   EXPECT_THAT(log.entries()[1].message, HasSubstr("memory: "));
-  EXPECT_THAT(log.entries()[2].message, HasSubstr("11 tokens · "));
+  EXPECT_THAT(log.entries()[2].message, HasSubstr("experts: room for all "));
+  EXPECT_THAT(log.entries()[3].message, HasSubstr("11 tokens · "));
 }
 
 TEST_F(Running, PrintsJsonWhenAsked) {
@@ -95,6 +96,9 @@ TEST_F(Running, PrintsJsonWhenAsked) {
   EXPECT_EQ(json["finish_reason"], "end_of_text");
   EXPECT_EQ(json["ids"].size(), 11u);
   EXPECT_EQ(json["reply_tokens"], 11);
+  EXPECT_GT(json["experts"]["hits"].get<int>() + json["experts"]["misses"].get<int>() +
+                json["experts"]["late"].get<int>(),
+            0);
 }
 
 TEST_F(Running, GoesOnWithARawText) {

@@ -11,6 +11,10 @@ std::string tokens(std::uint64_t count) {
   return fmt::format("{} token{}", with_thousands(count), count == 1 ? "" : "s");
 }
 
+std::uint64_t percent(std::uint64_t part, std::uint64_t all) {
+  return static_cast<std::uint64_t>(100.0 * static_cast<double>(part) / static_cast<double>(all) + 0.5);
+}
+
 }  // namespace
 
 std::string short_number(double number) {
@@ -27,6 +31,7 @@ std::string statistics_line(const GenerationResult& result) {
   if (numbers.prompt_rows > 0)
     line += fmt::format(", {} tok/s", short_number(numbers.prompt_tokens_per_second()));
   if (numbers.reused_tokens > 0) line += fmt::format(", {} reused", with_thousands(numbers.reused_tokens));
+  line += streaming_part(numbers.reply_steps, numbers.reply_steps.rows);
   switch (result.reason) {
     case FinishReason::length: return line + " · stopped at the limit of tokens";
     case FinishReason::context_full: return line + " · the context is full";
@@ -36,6 +41,51 @@ std::string statistics_line(const GenerationResult& result) {
     case FinishReason::tool_calls: break;
   }
   return line;
+}
+
+std::string streaming_part(const StepStatistics& steps, std::uint64_t tokens) {
+  const ExpertStatistics& experts = steps.experts;
+  if (experts.read_bytes() == 0 || experts.wanted() == 0 || tokens == 0) return {};
+  const double read = static_cast<double>(experts.read_bytes());
+  const double seconds = std::chrono::duration<double>(experts.reading).count();
+  std::string part =
+      fmt::format(" · experts {} % in memory, {} a token", percent(experts.hits, experts.wanted()),
+                  human_bytes(experts.read_bytes() / tokens));
+  if (seconds > 0) part += fmt::format(" at {} GB/s", short_number(read / seconds / 1e9));
+  if (steps.took.count() > 0)
+    part += fmt::format(", {} % waiting", percent(static_cast<std::uint64_t>(experts.waiting.count()),
+                                                  static_cast<std::uint64_t>(steps.took.count())));
+  return part;
+}
+
+std::string streaming_line(const StreamingReport& report) {
+  if (report.records == 0) return "none: every token visits all weights";
+  std::string line =
+      report.slots == report.records
+          ? fmt::format("room for all {}", with_thousands(report.records))
+          : fmt::format("room for {} of {}", with_thousands(report.slots), with_thousands(report.records));
+  if (!report.drive.empty()) line += " · " + report.drive;
+  return line;
+}
+
+void show_streaming(const Engine& engine, bool is_quiet, LogSink& log) {
+  if (!is_quiet) log.write(LogLevel::info, "experts: " + streaming_line(engine.streaming()));
+  for (const std::string& note : engine.streaming().notes) log.write(LogLevel::warning, note);
+}
+
+Json json_of(const ExpertStatistics& experts) {
+  return {{"hits", experts.hits},
+          {"misses", experts.misses},
+          {"late", experts.late},
+          {"reads", experts.reads},
+          {"demanded_bytes", experts.demanded_bytes},
+          {"speculated_bytes", experts.speculated_bytes},
+          {"filled_bytes", experts.filled_bytes},
+          {"useful_bytes", experts.useful_bytes},
+          {"late_bytes", experts.late_bytes},
+          {"wasted_bytes", experts.wasted_bytes},
+          {"waiting_seconds", std::chrono::duration<double>(experts.waiting).count()},
+          {"reading_seconds", std::chrono::duration<double>(experts.reading).count()}};
 }
 
 std::string memory_line(const MemoryPlan& plan) {

@@ -3,13 +3,28 @@
 
 #include <string>
 
+#include "base/json.h"
+#include "base/log.h"
+#include "engine/engine.h"
 #include "engine/memory_plan.h"
 #include "generation/generate.h"
 
 namespace moeflux::cli {
 
-// "38 tokens · 41.2 tok/s · prompt 17 tokens, 210 tok/s · 5 reused". Where an answer did not end by itself it says why.
+// "38 tokens · 41.2 tok/s · prompt 17 tokens, 210 tok/s · 5 reused", and how the reply's experts came. Where an answer did not end by itself it says why.
 std::string statistics_line(const GenerationResult& result);
+
+// " · 84 % in memory, 12.3 MB a token at 2.91 GB/s, 31 % waiting": what streaming took for `tokens`. Empty: nothing was
+// read.
+std::string streaming_part(const StepStatistics& steps, std::uint64_t tokens);
+
+// "320 of 1,280 in memory · io_uring, direct reads, fixed buffers".
+std::string streaming_line(const StreamingReport& report);
+
+// That line, unless `is_quiet`, and what is worth a warning.
+void show_streaming(const Engine& engine, bool is_quiet, LogSink& log);
+
+Json json_of(const ExpertStatistics& experts);
 
 // "60.0 MB of 22.8 GB: weights 4.01 MB, experts 29.4 MB, context 18.5 MB, workspace 8.16 MB": a plan in one line.
 std::string memory_line(const MemoryPlan& plan);

@@ -14,6 +14,13 @@ namespace {
 
 constexpr std::uint64_t kMaxFileBytes = 16 * kMiB;
 
+// A quarter of the experts.
+std::uint64_t demo_expert_cache_bytes(const PackedModel& packed) {
+  std::uint64_t bytes = 0;
+  for (const ExpertFile& file : packed.manifest().experts) bytes += file.bytes;
+  return bytes / 4;
+}
+
 Result<Json> read_kwargs(const TalkFlags& flags) {
   MF_TRY(Json kwargs, parse_template_kwargs(flags.template_kwargs));
   if (flags.reasoning == "on" || flags.reasoning == "off")
@@ -27,7 +34,7 @@ Result<Json> read_kwargs(const TalkFlags& flags) {
 }  // namespace
 
 Result<Talk> Talk::open(FileSystem& files, const TalkFlags& flags, const Places& places, LogSink& log) {
-  MF_TRY(const EngineOptions engine_options, engine_options_of(flags.engine));
+  MF_TRY(EngineOptions engine_options, engine_options_of(flags.engine));
   MF_TRY(Json kwargs, read_kwargs(flags));
   Json tools;
   ToolSchemas schemas;
@@ -55,7 +62,11 @@ Result<Talk> Talk::open(FileSystem& files, const TalkFlags& flags, const Places&
   MF_TRY(const PackedModel packed, PackedModel::open(files, model.packed));
   MF_TRY_STATUS(check(options.sampling, packed.config().vocabulary));
 
-  MF_TRY(std::shared_ptr<Engine> engine, Engine::open(files, model.packed, engine_options));
+  // The demo shows what streaming is: a cache that is smaller than the model.
+  if (model.is_demo && engine_options.expert_cache_bytes == 0)
+    engine_options.expert_cache_bytes = demo_expert_cache_bytes(packed);
+  MF_TRY(TracedEngine engine,
+         TracedEngine::open(files, model.packed, engine_options, flags.engine.streaming.trace));
   warn_of_top_experts(flags.engine.top_experts, engine->config(), log);
   if (text->chat_templates() == nullptr && engine->config().family == Family::deepseek_v3) {
     log.write(LogLevel::info, "the model has no chat template; using the built-in one of DeepSeek-V3");

@@ -13,6 +13,7 @@
 #include "base/result.h"
 #include "cli/model_choice.h"
 #include "cli/run_options.h"
+#include "cli/traced_engine.h"
 #include "engine/engine.h"
 #include "generation/generate.h"
 #include "generation/model_text.h"
@@ -40,6 +41,8 @@ class Talk {
 
   const ChosenModel& model() const { return model_; }
   Engine& engine() { return *engine_; }
+  // Writes the last of --trace; once, after the last answer.
+  Status finish_trace() const { return engine_.finish_trace(); }
   Session& session() { return session_; }
   const ModelText& text() const { return *text_; }
   const GenerationOptions& options() const { return options_; }
@@ -56,7 +59,7 @@ class Talk {
   std::uint64_t attempt() const { return attempt_; }
 
  private:
-  Talk(ChosenModel model, std::unique_ptr<ModelText> text, std::shared_ptr<Engine> engine, Session session)
+  Talk(ChosenModel model, std::unique_ptr<ModelText> text, TracedEngine engine, Session session)
       : model_(std::move(model)),
         text_(std::move(text)),
         engine_(std::move(engine)),
@@ -67,7 +70,7 @@ class Talk {
 
   ChosenModel model_;
   std::unique_ptr<ModelText> text_;
-  std::shared_ptr<Engine> engine_;
+  TracedEngine engine_;
   Session session_;
   GenerationOptions options_;
   std::uint64_t attempt_ = 0;

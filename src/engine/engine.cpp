@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "base/check.h"
 #include "base/sizes.h"
 #include "base/tokens.h"
 #include "engine/pass.h"
-#include "experts/resident_experts.h"
 #include "io/machine.h"
 
 namespace moeflux {
@@ -60,6 +60,8 @@ StepStatistics& StepStatistics::operator+=(const StepStatistics& other) {
   fetches += other.fetches;
   experts_handed_out += other.experts_handed_out;
   expert_visits += other.expert_visits;
+  experts += other.experts;
+  took += other.took;
   return *this;
 }
 
@@ -108,6 +110,11 @@ Status Engine::make_layers() {
   embedding_ = weights.matrix("embed_tokens");
   head_ = config().tied_embeddings ? embedding_ : weights.matrix("lm_head");
   final_norm_ = weights.vector("norm");
+  for (const LayerConfig& layer : config().layers)
+    if (const auto* moe = std::get_if<MoeConfig>(&layer.mlp);
+        moe != nullptr && moe->experts > all_experts_.size())
+      all_experts_.resize(moe->experts);
+  std::iota(all_experts_.begin(), all_experts_.end(), 0u);
   return {};
 }
 
@@ -115,13 +122,13 @@ Result<MemoryPlan> Engine::plan_memory(FileSystem& files) const {
   MemoryPlan plan;
   plan.weights_bytes = model_.manifest().resident_bytes;
   for (const DecoderLayer& layer : layers_) plan.derived_bytes += layer.derived_bytes();
-  plan.experts_bytes = options_.experts ? options_.experts_bytes : ResidentExperts::bytes_of(model_);
   const StateShape shape = state_shape_of(config());
   plan.kv_bytes = std::min(shape.kv_bytes(options_.context), options_.kv_budget_bytes);
   plan.recurrent_bytes = 2 * shape.recurrent_bytes();
   MF_TRY(plan.workspace_bytes, measure_workspace());
   plan.usable_bytes = options_.usable_memory_bytes != 0 ? options_.usable_memory_bytes
                                                         : read_machine(files).usable_memory_bytes();
+  plan.experts_bytes = options_.experts ? options_.experts_bytes : plan_experts(plan);
   return plan;
 }
 
@@ -135,17 +142,13 @@ Status Engine::make_executor() {
   const Lock lock(mutex_);
   MF_TRY(Workspace workspace, Workspace::create(memory_plan_.workspace_bytes));
   ops_ = std::make_unique<CpuOps>(pool_, *kernels_, std::move(workspace));
-  if (options_.experts) {
-    MF_TRY(experts_, options_.experts(model_));
-  } else {
-    MF_TRY(experts_, ResidentExperts::open(model_));
-  }
-  return {};
+  return open_experts();
 }
 
 Result<Session> Engine::new_session() {
   MF_TRY(SessionState state, SessionState::create(config(), kv_pool_, options_.context));
-  return Session(shared_from_this(), std::move(state));
+  return Session(shared_from_this(), std::move(state),
+                 ExpertHistory(config().layers.size(), options_.experts_per_token));
 }
 
 SnapshotIdentity Engine::snapshot_identity() const {
@@ -194,6 +197,7 @@ Result<StepStatistics> Engine::step(std::span<const Segment> batch, const StepOp
   const Lock lock(mutex_);
   MF_TRY_STATUS(check(batch));
   Result<StepStatistics> statistics = reserve_and_run(batch, options);
+  if (options_.after_step) options_.after_step();
   if (!statistics)
     for (const Segment& segment : batch) segment.session->state_.abandon();
   return statistics;
@@ -216,15 +220,20 @@ Result<StepStatistics> Engine::run(std::span<const Segment> batch, const StepOpt
   const Ops::Scope scope(ops);
   const OpsCounters ops_before = ops.counters();
   const ExpertCounters experts_before = experts_->counters();
+  const ExpertStatistics streamed_before = experts_->statistics();
+  const TraceClock::time_point began = TraceClock::now();
 
   const std::span<StepSegment> segments = ops.take_host<StepSegment>(batch.size());
   std::uint32_t rows = 0;
   for (std::size_t i = 0; i < batch.size(); ++i) {
     const auto count = static_cast<std::uint32_t>(batch[i].tokens.size());
-    segments[i] = {&batch[i].session->state_, rows, count, batch[i].session->position()};
+    segments[i] = {&batch[i].session->state_, rows, count, batch[i].session->position(),
+                   &batch[i].session->history_};
     rows += count;
   }
-  MF_TRY_STATUS(forward({ops, *experts_, batch, segments, rows, options}));
+  const Pass pass{ops, *experts_, batch, segments, rows, options};
+  hint_experts(pass, batch);
+  MF_TRY_STATUS(forward(pass));
   for (const Segment& segment : batch) segment.session->state_.commit(segment.tokens);
 
   StepStatistics statistics;
@@ -233,6 +242,11 @@ Result<StepStatistics> Engine::run(std::span<const Segment> batch, const StepOpt
   statistics.expert_visits = ops.counters().expert_visits - ops_before.expert_visits;
   statistics.fetches = experts_->counters().fetches - experts_before.fetches;
   statistics.experts_handed_out = experts_->counters().handed_out - experts_before.handed_out;
+  statistics.experts = experts_->statistics() - streamed_before;
+  const TraceClock::time_point ended = TraceClock::now();
+  statistics.took = ended - began;
+  if (options_.trace != nullptr)
+    options_.trace->add({.name = "step", .track = TraceTrack::step, .begin = began, .end = ended});
   return statistics;
 }
 

@@ -10,9 +10,11 @@
 // What a session computes does not depend on who else is in the batch, nor on how its tokens are cut into steps.
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/ids.h"
@@ -36,6 +38,13 @@ namespace moeflux {
 
 class Session;
 
+// How the engine gets at its experts, for people.
+struct StreamingReport {
+  std::string drive;  // "io_uring, direct reads, fixed buffers"; empty: nothing is streamed
+  std::uint32_t slots = 0, records = 0;
+  std::vector<std::string> notes;  // what was refused, and what is slow
+};
+
 enum class WantedLogits { none, last, all };
 
 // A session's part of a step.
@@ -49,16 +58,25 @@ struct Segment {
 struct StepOptions {
   StepObserver* observer = nullptr;
   const std::atomic<bool>* cancel = nullptr;  // looked at before every layer
+  Routing* routing = nullptr;                 // instead of the router's choices; for benchmarks
 };
 
-// Work, counted where it is begun.
+// Work, counted where it is begun, and what it took.
 struct StepStatistics {
   std::uint64_t rows = 0;
   std::uint64_t matrix_calls = 0;  // products of the batch with a resident matrix
   std::uint64_t fetches = 0;       // of experts
   std::uint64_t experts_handed_out = 0;
   std::uint64_t expert_visits = 0;  // experts multiplied with their rows
-  friend bool operator==(const StepStatistics&, const StepStatistics&) = default;
+
+  ExpertStatistics experts = {};  // how they were streamed
+  std::chrono::nanoseconds took{0};
+
+  // The same work was done: whatever was in memory, and however long it took.
+  friend bool operator==(const StepStatistics& a, const StepStatistics& b) {
+    return a.rows == b.rows && a.matrix_calls == b.matrix_calls && a.fetches == b.fetches &&
+           a.experts_handed_out == b.experts_handed_out && a.expert_visits == b.expert_visits;
+  }
   StepStatistics& operator+=(const StepStatistics& other);
 };
 
@@ -74,6 +92,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   const KernelTable& kernels() const { return *kernels_; }
   unsigned threads() const { return pool_.threads(); }
   const MemoryPlan& memory_plan() const { return memory_plan_; }
+  const StreamingReport& streaming() const { return streaming_; }
+  // Since the engine was opened.
+  ExpertStatistics expert_statistics() MF_EXCLUDES(mutex_);
 
   Result<Session> new_session();
 
@@ -90,6 +111,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   Status make_layers();
   Result<MemoryPlan> plan_memory(FileSystem& files) const;
+  std::uint64_t plan_experts(const MemoryPlan& others) const;
+  ExpertStoreOptions store_options() const;
+  Status open_experts() MF_REQUIRES(mutex_);
   Result<std::uint64_t> measure_workspace() const;
   Status load_weights();
   Status make_executor();
@@ -106,6 +130,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // The pass itself, also when it only measures: then the segments have no sessions.
   struct Pass;
   Status forward(const Pass& pass) const;
+  void hint_experts(const Pass& pass, std::span<const Segment> batch) const;
+  void sweep_ahead(const Pass& pass, std::uint32_t layer) const;
   void compute_logits(const Pass& pass, Rows residual) const;
   std::span<const RopeTable> rope_tables(Ops& ops, std::span<const StepSegment> segments,
                                          std::uint32_t rows) const;
@@ -122,6 +148,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   KvPool kv_pool_;
 
   MemoryPlan memory_plan_;
+  StreamingReport streaming_;
+  std::vector<std::uint32_t> all_experts_;  // 0, 1, 2, ...: of the layer that has most
   Mutex mutex_;
   ThreadPool pool_;
   std::unique_ptr<CpuOps> ops_ MF_GUARDED_BY(mutex_);
@@ -181,11 +209,12 @@ class Session {
 
  private:
   friend class Engine;
-  Session(std::shared_ptr<Engine> engine, SessionState state);
+  Session(std::shared_ptr<Engine> engine, SessionState state, ExpertHistory history);
 
   std::shared_ptr<Engine> engine_;  // goes last: the blocks are the engine's
   SessionState state_;
   Checkpoints checkpoints_;
+  ExpertHistory history_;
 };
 
 }  // namespace moeflux

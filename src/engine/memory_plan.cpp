@@ -37,7 +37,9 @@ Status MemoryPlan::check() const {
   if (usable_bytes == 0 || total_bytes() <= usable_bytes) return {};
   return Error(
       ErrorCode::out_of_memory,
-      fmt::format("not enough memory: {}; a shorter context or fewer rows a step take less", describe()));
+      fmt::format(
+          "not enough memory: {}; a smaller expert cache, a shorter context or fewer rows a step take less",
+          describe()));
 }
 
 }  // namespace moeflux

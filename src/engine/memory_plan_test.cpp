@@ -7,7 +7,9 @@
 
 #include "base/sizes.h"
 #include "engine/test_models.h"
+#include "experts/expert_store.h"
 #include "experts/resident_experts.h"
+#include "io/posix_file_system.h"
 
 namespace moeflux {
 namespace {
@@ -80,12 +82,36 @@ TEST(MemoryPlanOfAnEngine, CountsWhatTheModelAndItsOptionsTake) {
 
 TEST(MemoryPlanOfAnEngine, ThatDoesNotFitIsRefusedBeforeAnythingIsRead) {
   const ModelOnDisk model(small_qwen());
-  const std::uint64_t needed = model.open({.threads = 1})->memory_plan().total_bytes();
-  ASSERT_TRUE(model.try_open({.threads = 1, .usable_memory_bytes = needed}));
-  const auto refused = model.try_open({.threads = 1, .usable_memory_bytes = needed - 1});
+  PosixFileSystem disk;
+  const std::uint64_t all = ExpertStore::bytes_of(*PackedModel::open(disk, model.path()), ~std::uint64_t{0});
+  const std::uint64_t needed =
+      model.open({.threads = 1, .expert_cache_bytes = all})->memory_plan().total_bytes();
+  ASSERT_TRUE(model.try_open({.threads = 1, .usable_memory_bytes = needed, .expert_cache_bytes = all}));
+  const auto refused =
+      model.try_open({.threads = 1, .usable_memory_bytes = needed - 1, .expert_cache_bytes = all});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code(), ErrorCode::out_of_memory);
   EXPECT_THAT(refused.error().message(), HasSubstr(human_bytes(needed)));
+}
+
+TEST(MemoryPlanOfAnEngine, LeavesToTheExpertsWhatIsLeftAndOneOfThemAtLeast) {
+  const ModelOnDisk model(small_qwen());
+  PosixFileSystem disk;
+  const PackedModel packed = *PackedModel::open(disk, model.path());
+  const MemoryPlan whole = model.open({.threads = 1})->memory_plan();
+  EXPECT_EQ(whole.experts_bytes, ExpertStore::bytes_of(packed, ~std::uint64_t{0}));
+  // Everything but the experts, the reserve, and half of them.
+  const std::uint64_t others = whole.total_bytes() - whole.experts_bytes;
+  const std::uint64_t reserve = 64 * kMiB;
+  const std::uint64_t half = whole.experts_bytes / 2;
+  const MemoryPlan tight =
+      model.open({.threads = 1, .usable_memory_bytes = others + reserve + half})->memory_plan();
+  EXPECT_LE(tight.experts_bytes, half);
+  EXPECT_GT(tight.experts_bytes, half / 2);
+  const MemoryPlan least =
+      model.open({.threads = 1, .usable_memory_bytes = others + ExpertStore::least_bytes(packed)})
+          ->memory_plan();
+  EXPECT_EQ(least.experts_bytes, ExpertStore::least_bytes(packed));
 }
 
 TEST(MemoryPlanOfAnEngine, TakesTheBudgetForKeysAndValuesWhereItIsLess) {

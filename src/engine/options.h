@@ -4,10 +4,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/result.h"
+#include "base/trace.h"
 #include "experts/expert_source.h"
+#include "experts/expert_store.h"
 #include "kernels/ops.h"
 #include "model/packed_model.h"
 #include "state/kv_pool.h"
@@ -29,9 +32,20 @@ struct EngineOptions {
   // Memory that the engine may take; 0: what the machine has available, and its cgroup allows.
   std::uint64_t usable_memory_bytes = 0;
 
-  // Where experts come from, and what they take of memory; empty: all of them are held.
+  // Experts are streamed through a cache of so many bytes; 0: as many as the memory plan leaves, all if that is enough.
+  std::uint64_t expert_cache_bytes = 0;
+  std::optional<DriveChoice> drive = {};  // nothing: by what the machine has
+  bool prefetches = true;                 // guesses at the next experts are read while the drive idles
+  bool verifies_reads = false;
+  // Techniques of the store, to be switched off one by one when their worth is measured, and faults for tests.
+  ExpertStoreOptions store = {};
+
+  // Another source of experts, and what it takes of memory; for tests.
   std::function<Result<std::unique_ptr<ExpertSource>>(const PackedModel&)> experts = {};
   std::uint64_t experts_bytes = 0;
+
+  TraceBuffer* trace = nullptr;           // what happens when; outlives the engine. None: null
+  std::function<void()> after_step = {};  // a step is over, and the trace can be written down
 };
 
 inline constexpr std::uint32_t kDefaultContext = 8192;

@@ -87,7 +87,9 @@ Status Engine::forward(const Pass& pass) const {
                   pass.rows,
                   rope_tables(ops, pass.segments, pass.rows),
                   observer,
-                  options_.experts_per_token};
+                  options_.experts_per_token,
+                  options_.trace,
+                  pass.options.routing};
   const Rows residual = ops.take(pass.rows, config().dim);
   for (std::size_t i = 0; i < pass.batch.size(); ++i)
     ops.embed(embedding_, pass.batch[i].tokens,
@@ -101,8 +103,10 @@ Status Engine::forward(const Pass& pass) const {
       const std::span<float> rows = ops.take_host<float>(std::size_t{pass.rows} * residual.cols);
       if (observer->replace_residual(LayerId(i), rows, residual.cols)) ops.write(rows, residual);
     }
+    sweep_ahead(pass, i);
     MF_TRY_STATUS(layers_[i].forward(step, residual));
   }
+  const TraceSpan span(options_.trace, "logits");
   compute_logits(pass, residual);
   return {};
 }

@@ -10,11 +10,12 @@
 
 namespace moeflux {
 
-Session::Session(std::shared_ptr<Engine> engine, SessionState state)
-    : engine_(std::move(engine)), state_(std::move(state)) {}
+Session::Session(std::shared_ptr<Engine> engine, SessionState state, ExpertHistory history)
+    : engine_(std::move(engine)), state_(std::move(state)), history_(std::move(history)) {}
 
 // The engine last: this session may be the only one to hold it, and the blocks go back to it.
 Session& Session::operator=(Session&& other) noexcept {
+  history_ = std::move(other.history_);
   checkpoints_ = std::move(other.checkpoints_);
   state_ = std::move(other.state_);
   engine_ = std::move(other.engine_);
@@ -47,6 +48,7 @@ Status Session::expect_position(std::uint32_t position) const {
 void Session::clear() {
   state_.clear();
   checkpoints_.clear();
+  history_.forget();
 }
 
 Status Session::checkpoint() {
@@ -60,6 +62,7 @@ Status Session::restore_to(std::uint32_t position) {
   if (kept == nullptr)
     return Error(ErrorCode::no_checkpoint, fmt::format("there is no checkpoint at position {}", position));
   state_.restore(*kept);
+  history_.forget();
   checkpoints_.drop_after(position);
   return {};
 }
@@ -70,6 +73,7 @@ Result<StepStatistics> Session::rewind(std::uint32_t position, const StepOptions
     return Error(ErrorCode::invalid_argument,
                  fmt::format("position {} is ahead of the session, which is at {}", position, now));
   if (position == now) return StepStatistics();
+  history_.forget();
   if (state_.can_truncate()) {
     state_.truncate(position);
     checkpoints_.drop_after(position);
@@ -117,6 +121,7 @@ Status Session::rewind_strict(std::uint32_t position) {
   else
     state_.clear();
   checkpoints_.drop_after(position);
+  history_.forget();
   return {};
 }
 
@@ -126,6 +131,7 @@ Result<Session> Session::fork() const {
   MF_TRY(Session other, engine_->new_session());
   MF_TRY(const Snapshot now, snapshot());
   other.state_.restore(now);
+  other.history_ = history_;
   return other;
 }
 
@@ -137,6 +143,7 @@ Status Session::restore(const Snapshot& snapshot) {
   MF_REQUIRE(snapshot.contents().owner.get() == engine_.get(), "a snapshot of this session's engine");
   state_.restore(snapshot);
   checkpoints_.clear();
+  history_.forget();
   return {};
 }
 

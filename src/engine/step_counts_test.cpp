@@ -47,7 +47,9 @@ TEST_P(CountsOf, APromptOf512TokensMultipliesEachResidentMatrixOnceAndFetchesOnc
                                     .matrix_calls = resident_matrices(config),
                                     .fetches = moe_layers(config),
                                     .experts_handed_out = observer.distinct(),
-                                    .expert_visits = observer.distinct()}));
+                                    .expert_visits = observer.distinct(),
+                                    .experts = {},
+                                    .took = {}}));
 }
 
 TEST_P(CountsOf, WithoutLogitsTheHeadIsLeftOut) {

@@ -32,6 +32,7 @@ ModelConfig small_model(const std::string& name);  // "qwen", "deepseek"
 class ModelOnDisk {
  public:
   explicit ModelOnDisk(const ModelConfig& config);
+  std::filesystem::path path() const { return directory_ / "model"; }
   Result<std::shared_ptr<Engine>> try_open(const EngineOptions& options) const;
   std::shared_ptr<Engine> open(const EngineOptions& options = {.threads = 1}) const;
   // The same with experts that a test controls. The control outlives the engine.

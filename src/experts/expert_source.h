@@ -18,6 +18,7 @@
 
 #include "base/ids.h"
 #include "base/result.h"
+#include "experts/expert_statistics.h"
 #include "quant/tile16.h"
 
 namespace moeflux {
@@ -51,7 +52,14 @@ class ExpertSource {
   // How many leases there may be at a time; at least 1.
   virtual std::uint32_t lease_limit() const = 0;
 
+  // A guess that `layer` will want these experts, likeliest first; `confidence` 0 to 1. It takes the place of the last
+  // one for that layer. Never blocks and never fails; changes when things are read, never what is computed.
+  virtual void hint(LayerId, std::span<const std::uint32_t>, float) {}
+  // Lets reads go on. For callers that compute for a while; costs next to nothing.
+  virtual void poll() {}
+
   const ExpertCounters& counters() const { return counters_; }
+  virtual ExpertStatistics statistics() const { return {}; }
 
  private:
   friend class Fetch;
@@ -105,11 +113,13 @@ class Lease {
 // The experts that one layer wants in one step. Move-only.
 class Fetch {
  public:
-  Fetch(Fetch&& other) noexcept : source_(std::exchange(other.source_, nullptr)) {}
+  Fetch(Fetch&& other) noexcept : source_(std::exchange(other.source_, nullptr)), layer_(other.layer_) {}
   Fetch& operator=(Fetch&&) = delete;
   ~Fetch() {
     if (source_ != nullptr) source_->stop();
   }
+
+  LayerId layer() const { return layer_; }
 
   // Whether next() would answer with an expert at once. False when all have been handed out.
   bool is_one_ready() const { return source_->is_one_ready(); }
@@ -124,15 +134,16 @@ class Fetch {
 
  private:
   friend class ExpertSource;
-  explicit Fetch(ExpertSource& source) : source_(&source) {}
+  Fetch(ExpertSource& source, LayerId layer) : source_(&source), layer_(layer) {}
 
   ExpertSource* source_;
+  LayerId layer_;
 };
 
 inline Fetch ExpertSource::begin(LayerId layer, std::span<const std::uint32_t> wanted, FetchOrder order) {
   ++counters_.fetches;
   start(layer, wanted, order);
-  return Fetch(*this);
+  return Fetch(*this, layer);
 }
 
 }  // namespace moeflux

@@ -141,7 +141,8 @@ Result<GenerationResult> generate(Session& session, const ModelText& text, const
   result.statistics.prompt_seconds = reading.seconds();
   result.statistics.prompt_rows = result.statistics.steps.rows;
   const Stopwatch writing;
-  if (run) run = write_reply(session, generation, logits, step, listener, result.statistics.steps);
+  if (run) run = write_reply(session, generation, logits, step, listener, result.statistics.reply_steps);
+  result.statistics.steps += result.statistics.reply_steps;
   result.statistics.reply_seconds = writing.seconds();
   if (!run) generation.stop(FinishReason::cancelled, listener);  // what was held back is said in either case
   if (!run && run.error().code() != ErrorCode::cancelled) return std::move(run).error();

@@ -31,7 +31,8 @@ struct GenerationStatistics {
   std::uint64_t prompt_rows = 0;  // run for it: also of what the session had to go back for
   double prompt_seconds = 0;      // until the logits of the last of them
   double reply_seconds = 0;       // from there to the end
-  StepStatistics steps;
+  StepStatistics steps;           // of both
+  StepStatistics reply_steps;     // of the reply alone
 
   double prompt_tokens_per_second() const;  // of those that were run; 0: none were
   double reply_tokens_per_second() const;

@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -131,6 +132,9 @@ class Ops {
     return {reinterpret_cast<T*>(measured_host(count * sizeof(T))), count};
   }
 
+  // Called after every product, on the caller's side: for whoever has to look after something while layers compute.
+  void set_between_operations(std::function<void()> between) { between_ = std::move(between); }
+
   const OpsCounters& counters() const { return counters_; }
   const Workspace& workspace() const { return workspace_; }
 
@@ -142,11 +146,13 @@ class Ops {
   void matmul(const TiledMatrix& w, const Input& x, Rows y) {
     ++counters_.matrix_calls;
     run_matmul(w, x, y);
+    if (between_) between_();
   }
   // y[i][h] = W_h x[i][h].
   void head_matmul(const HeadMatrices& w, const Heads& x, const Heads& y) {
     ++counters_.matrix_calls;
     run_head_matmul(w, x, y);
+    if (between_) between_();
   }
 
   virtual void rms_norm(Rows x, std::span<const float> weight, float eps, Rows y) = 0;
@@ -184,6 +190,7 @@ class Ops {
   void visit(std::span<const ExpertVisit> visits, const Input& x, Rows partials) {
     counters_.expert_visits += visits.size();
     run_visit(visits, x, partials);
+    if (between_) between_();
   }
   // y[i] = the sum of weights[i][k] partials[places[i][k]], k ascending, by fma from zero.
   virtual void combine(Rows partials, std::span<const std::uint32_t> places, std::span<const float> weights,
@@ -192,6 +199,7 @@ class Ops {
   void visit_adding(const ExpertVisit& visit, const Input& x, Rows y) {
     ++counters_.expert_visits;
     run_visit_adding(visit, x, y);
+    if (between_) between_();
   }
   virtual void clear(Rows y) = 0;
   virtual void copy(Heads x, Heads y) = 0;
@@ -213,6 +221,7 @@ class Ops {
 
   Workspace workspace_;
   OpsCounters counters_;
+  std::function<void()> between_;
   std::vector<AlignedBuffer> measured_host_;  // while measuring, the caller's side is real: it is written to
 };
 

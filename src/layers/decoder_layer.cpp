@@ -69,6 +69,7 @@ Status DecoderLayer::forward(const Step& step, Rows residual) const {
   observe(step, StepPoint::normed, layer_, normed);
   {
     const Ops::Scope mixing(ops);
+    const TraceSpan span(step.trace, "mixer", layer_.index());
     const Input x = ops.prepare(normed);
     std::visit([&](const auto& mixer) { mixer.forward(step, layer_, x, delta); }, mixer_);
   }
@@ -81,6 +82,7 @@ Status DecoderLayer::forward(const Step& step, Rows residual) const {
   MF_TRY_STATUS(std::visit(overloaded{
                                [&](const Moe& moe) { return moe.forward(step, layer_, x, delta); },
                                [&](const SwigluMlp& mlp) {
+                                 const TraceSpan span(step.trace, "mlp", layer_.index());
                                  mlp.forward(ops, x, delta);
                                  return Status();
                                },

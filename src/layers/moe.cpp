@@ -51,6 +51,9 @@ struct Moe::Choices {
     first[0] = 0;
   }
 
+  std::span<const std::uint32_t> of_row(std::uint32_t row) const {
+    return experts.subspan(std::size_t{row} * per_token, per_token);
+  }
   std::uint32_t count_of(std::uint32_t expert) const { return first[expert + 1] - first[expert]; }
 
   ExpertVisit visit(const Lease& lease) const {
@@ -92,14 +95,13 @@ Status Moe::forward(const Step& step, LayerId layer, const Input& x, Rows y) con
   if (step.experts_per_token != 0)
     rule.experts_per_token = std::min(rule.experts_per_token, step.experts_per_token);
 
-  const Rows logits = ops.take(step.rows, config_.experts);
-  ops.matmul(router_, x, logits);
-  observe(step, StepPoint::router_logits, layer, logits);
   Choices choices(ops, step.rows, config_.experts, rule.experts_per_token);
-  if (Status routed = ops.route(rule, logits, choices.experts, choices.weights); !routed)
-    return std::move(routed).error().during(fmt::format("layer {}", layer.index()));
+  MF_TRY_STATUS(route(step, layer, rule, x, choices));
   if (step.observer != nullptr)
     step.observer->chose(layer, choices.experts, choices.weights, choices.per_token);
+  for (const StepSegment& segment : step.segments)
+    if (segment.history != nullptr)
+      segment.history->record(layer, choices.of_row(segment.first_row + segment.rows - 1));
   choices.sort_by_expert();
 
   // Experts that have to be read are on their way while the shared one is computed.
@@ -108,6 +110,7 @@ Status Moe::forward(const Step& step, LayerId layer, const Input& x, Rows y) con
       step.experts.begin(layer, choices.wanted, is_few ? FetchOrder::ready_first : FetchOrder::ascending);
   const Rows shared = ops.take(step.rows, y.cols);
   if (shared_) {
+    const TraceSpan span(step.trace, "shared expert", layer.index());
     shared_->mlp.forward(ops, x, shared);
     observe(step, StepPoint::shared, layer, shared);
   }
@@ -122,6 +125,21 @@ Status Moe::forward(const Step& step, LayerId layer, const Input& x, Rows y) con
   const Rows gate = ops.take(step.rows, 1);
   ops.matmul(*shared_->gate, x, gate);
   ops.add_gated(y, shared, gate, y);
+  return {};
+}
+
+Status Moe::route(const Step& step, LayerId layer, const RouterRule& rule, const Input& x,
+                  Choices& choices) const {
+  Ops& ops = step.ops;
+  const Ops::Scope scope(ops);
+  const TraceSpan span(step.trace, "router", layer.index());
+  const Rows logits = ops.take(step.rows, config_.experts);
+  ops.matmul(router_, x, logits);
+  observe(step, StepPoint::router_logits, layer, logits);
+  if (Status routed = ops.route(rule, logits, choices.experts, choices.weights); !routed)
+    return std::move(routed).error().during(fmt::format("layer {}", layer.index()));
+  if (step.routing != nullptr)
+    step.routing->choose(layer, config_.experts, rule.experts_per_token, choices.experts, choices.weights);
   return {};
 }
 
@@ -146,6 +164,7 @@ Status Moe::visit_any_order(const Step& step, Fetch& fetch, const Choices& choic
       leases[count++] = std::move(lease);
     }
     if (count == 0) break;
+    const TraceSpan span(step.trace, "experts", fetch.layer().index());
     ops.visit(std::span(visits).first(count), x, partials);
     for (std::size_t i = 0; i < count; ++i) leases[i].reset();
   }
@@ -159,6 +178,7 @@ Status Moe::visit_ascending(const Step& step, Fetch& fetch, const Choices& choic
   while (true) {
     MF_TRY(const std::optional<Lease> lease, fetch.next());
     if (!lease) return {};
+    const TraceSpan span(step.trace, "experts", fetch.layer().index());
     step.ops.visit_adding(choices.visit(*lease), x, y);
   }
 }

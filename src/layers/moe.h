@@ -32,6 +32,8 @@ class Moe {
     std::optional<TiledMatrix> gate;  // [1, dim]
   };
 
+  Status route(const Step& step, LayerId layer, const RouterRule& rule, const Input& x,
+               Choices& choices) const;
   Status visit_any_order(const Step& step, Fetch& fetch, const Choices& choices, const Input& x,
                          Rows y) const;
   Status visit_ascending(const Step& step, Fetch& fetch, const Choices& choices, const Input& x,

@@ -8,8 +8,11 @@
 #include <span>
 
 #include "base/ids.h"
+#include "base/trace.h"
+#include "experts/expert_history.h"
 #include "experts/expert_source.h"
 #include "kernels/ops.h"
+#include "layers/routing.h"
 #include "layers/step_observer.h"
 #include "state/session_state.h"
 
@@ -18,7 +21,8 @@ namespace moeflux {
 struct StepSegment {
   SessionState* state = nullptr;  // null: measuring
   std::uint32_t first_row = 0, rows = 0;
-  std::uint32_t position = 0;  // of its first row
+  std::uint32_t position = 0;        // of its first row
+  ExpertHistory* history = nullptr;  // where its last row's experts are noted; null: nowhere
 };
 
 struct Step {
@@ -29,6 +33,8 @@ struct Step {
   std::span<const RopeTable> rope;      // by the index that a layer was made with
   StepObserver* observer = nullptr;     // none: null
   std::uint32_t experts_per_token = 0;  // 0: the model's own
+  TraceBuffer* trace = nullptr;         // none: null
+  Routing* routing = nullptr;           // instead of the router's choices; none: null
 };
 
 // What the operations want to know of the segments, in scratch memory.

@@ -33,8 +33,8 @@ WordPair load_pair(const std::byte* from) {
 }
 
 // A cache line a turn, in four sums that do not wait for each other: a handful of instructions, so the
-// processor has dozens of lines under way and it is memory that is waited for. Tried and dropped: 64-byte loads
-// of AVX-512 (29 GB/s instead of 34, one thread of a Zen 4 EPYC over 1 GiB, medians of 9).
+// processor has dozens of lines under way and it is memory that is waited for. Tried and dropped: 64-byte
+// loads of AVX-512 (29 GB/s instead of 34, one thread of a Zen 4 EPYC over 1 GiB, medians of 9).
 std::uint64_t sum_of_lines(const std::byte* lines, std::uint64_t count) {
   WordPair a{}, b{}, c{}, d{};
   for (const std::byte* const end = lines + count * kLineBytes; lines != end; lines += kLineBytes) {

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """bench/memcap.sh limits memory, passes exit codes on, tells what happened and leaves nothing behind.
 
-Exits with 77, which ctest calls skipped, where the machine lets nobody make control groups; what needs none is tested
-there too, on control groups made of files.
+Exits with 77, which ctest calls skipped, where the machine lets nobody make control groups; what needs none
+is tested there too, on control groups made of files.
 """
 
 import os
@@ -20,14 +20,19 @@ SCRIPT = ROOT / "bench" / "memcap.sh"
 PATIENCE_S = 60
 MIB = 2**20
 NOBODY = 65534
-TELLS = re.compile(r"^memcap: limit=(\d+) peak=(\w+) limit_hits=(\w+) major_faults=(\w+) oom_kills=(\w+) rc=(\d+)$", re.M)
+TELLS = re.compile(r"^memcap: limit=(\d+) peak=(\w+) limit_hits=(\w+) major_faults=(\w+) oom_kills=(\w+) "
+                   r"rc=(\d+)$", re.M)
+
+
+def run(command, **options):
+    """A command's exit code, stdout and stderr."""
+    child = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S,
+                           **options)
+    return child.returncode, child.stdout, child.stderr
 
 
 def memcap(*arguments, **options):
-    """The script's exit code, stdout and stderr."""
-    command = [SCRIPT, *map(str, arguments)]
-    child = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S, **options)
-    return child.returncode, child.stdout, child.stderr
+    return run([SCRIPT, *map(str, arguments)], **options)
 
 
 def python(code):
@@ -105,13 +110,14 @@ class MadeUpGroups(unittest.TestCase):
             "proc/self/mounts": "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n",
             "sys/fs/cgroup/cgroup.subtree_control": "cpu memory io\n",
         })
-        fill = ("cd " + str(self.root) + "/sys/fs/cgroup/memcap.*; echo 5000 >memory.peak; printf 'low 1\\nhigh 2\\n"
-                "max 3\\noom 4\\noom_kill 5\\n' >memory.events; printf 'pgfault 6\\npgmajfault 7\\n' >memory.stat")
+        fill = (f"cd {self.root}/sys/fs/cgroup/memcap.*; echo 5000 >memory.peak\n"
+                "printf 'low 1\\nhigh 2\\nmax 3\\noom 4\\noom_kill 5\\n' >memory.events\n"
+                "printf 'pgfault 6\\npgmajfault 7\\n' >memory.stat")
         _, _, err = self.run_in("1G", "-", "sh", "-c", fill)
         self.assertIn(f"memcap: limit={2**30} peak=5000 limit_hits=3 major_faults=7 oom_kills=5 rc=0\n", err)
 
     def test_version_2_looks_further_out_for_a_group_that_may_limit(self):
-        # The own group has processes, so it cannot give memory to its children; the one around it does already.
+        # The own group has processes, so it cannot give memory to its children; the one around it does.
         self.write({
             "proc/self/cgroup": "0::/user/session\n",
             "proc/self/mounts": "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n",
@@ -163,7 +169,8 @@ class MadeUpGroups(unittest.TestCase):
         self.expect_skip("no control groups are mounted")
         self.write({"proc/self/cgroup": "4:memory:/\n0::/\n"})
         self.expect_skip("the memory controller is not mounted")
-        self.write({"proc/self/cgroup": "0::/a/b\n", "proc/self/mounts": "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n",
+        self.write({"proc/self/cgroup": "0::/a/b\n",
+                    "proc/self/mounts": "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n",
                     "sys/fs/cgroup/a/b/cgroup.controllers": "cpu\n"})
         self.expect_skip("no group around this process may limit the memory of its children")
 
@@ -171,7 +178,7 @@ class MadeUpGroups(unittest.TestCase):
 @unittest.skipIf(why_not(), why_not())
 class Memcap(unittest.TestCase):
     def expect(self, *arguments, rc):
-        """Runs it; what it wrote to stdout, and its numbers: limit, peak, limit_hits, major_faults, oom_kills."""
+        """What it wrote to stdout, and its numbers: limit, peak, limit_hits, major_faults, oom_kills."""
         code, out, err = memcap(*arguments)
         self.assertEqual(code, rc, err)
         tells = TELLS.search(err)
@@ -189,7 +196,8 @@ class Memcap(unittest.TestCase):
         self.expect("256M", "-", "sh", "-c", "kill -SEGV $$", rc=128 + signal.SIGSEGV)
 
     def test_passes_input_and_arguments_on_as_they_are(self):
-        code, out, err = memcap("256M", "-", "sh", "-c", 'printf "%s|" "$@"; cat', "sh", "a b", "", "*", input="in\n")
+        echo = ["sh", "-c", 'printf "%s|" "$@"; cat', "sh"]
+        code, out, err = memcap("256M", "-", *echo, "a b", "", "*", input="in\n")
         self.assertEqual((code, out), (0, "a b||*|in\n"), err)
 
     def test_kills_what_takes_more_memory(self):
@@ -227,8 +235,8 @@ class Memcap(unittest.TestCase):
                 path = pathlib.Path(folder, name)
                 path.parent.mkdir(exist_ok=True)
                 path.write_bytes(os.urandom(24 * MIB))
-            read = "import pathlib, sys\nprint(sum(len(p.read_bytes()) for p in pathlib.Path(sys.argv[1]).rglob('*') if p.is_file()))"
-            out, numbers = self.expect("1G", folder, *python(read), folder, rc=0)
+            read = f"find '{folder}' -type f -exec cat {{}} + | wc -c"
+            out, numbers = self.expect("1G", folder, "sh", "-c", read, rc=0)
             self.assertEqual(out, f"{48 * MIB}\n")
             if numbers[1] is not None and not in_memory(folder):
                 self.assertGreater(numbers[1], 48 * MIB)
@@ -242,7 +250,8 @@ class Memcap(unittest.TestCase):
         self.assertEqual(groups_of(child.pid), [])
 
     def test_passes_signals_on(self):
-        start = [SCRIPT, "64M", "-", "sh", "-c", "trap 'exit 9' TERM; echo ready; while :; do sleep 0.05; done"]
+        wait = "trap 'exit 9' TERM; echo ready; while :; do sleep 0.05; done"
+        start = [SCRIPT, "64M", "-", "sh", "-c", wait]
         with subprocess.Popen(start, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
             self.assertEqual(child.stdout.readline(), "ready\n")
             child.send_signal(signal.SIGTERM)
@@ -254,27 +263,26 @@ class Memcap(unittest.TestCase):
     def test_says_so_in_one_line_where_groups_cannot_be_written(self):
         # From its input: nobody may not be allowed to read this folder.
         command = ["bash", "-s", "--", "64M", "-", "true"]
-        child = subprocess.run(command, input=SCRIPT.read_text(encoding="utf-8"), capture_output=True, text=True,
-                               check=False, timeout=PATIENCE_S, user=NOBODY, group=NOBODY, extra_groups=[], cwd="/")
-        self.assertEqual(child.returncode, 77)
-        self.assertEqual(child.stdout, "")
-        self.assertRegex(child.stderr, r"\Amemcap: cannot limit memory here: [^\n]+\n\Z")
+        code, out, err = run(command, input=SCRIPT.read_text(encoding="utf-8"), cwd="/",
+                             user=NOBODY, group=NOBODY, extra_groups=[])
+        self.assertEqual((code, out), (77, ""))
+        self.assertRegex(err, r"\Amemcap: cannot limit memory here: [^\n]+\n\Z")
 
 
 def in_memory(folder):
     """Whether the files of a folder are on no disk, so that reading them fills no page cache."""
-    kind = subprocess.run(["stat", "--file-system", "--format=%T", folder], capture_output=True, text=True, check=True)
-    return kind.stdout.strip() in {"tmpfs", "ramfs"}
+    _, kind, _ = run(["stat", "--file-system", "--format=%T", folder])
+    return kind.strip() in {"tmpfs", "ramfs"}
 
 
 def is_alive(process):
     for _ in range(100):  # what was killed goes a little later
         try:
             os.kill(process, 0)
-            state = pathlib.Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+            stat = pathlib.Path(f"/proc/{process}/stat").read_text(encoding="utf-8")
         except OSError:
             return False
-        if state == "Z":
+        if stat.rpartition(")")[2].split()[0] == "Z":
             return False
         time.sleep(0.05)
     return True

@@ -32,7 +32,8 @@ def ways_to_ask(box: Sandbox, model: pathlib.Path) -> None:
         said = box.run("run", "-m", model, *GREEDY, *arguments, stdin=stdin)
         assert said.stdout == OSLO + "\n", (arguments, said.stdout)
         lines = said.stderr.splitlines()
-        assert len(lines) == 2 and lines[0].startswith("memory: ") and " tok/s · prompt " in lines[1], said.stderr
+        assert len(lines) == 3 and lines[0].startswith("memory: ") and lines[1].startswith("experts: "), said.stderr
+        assert " tok/s · prompt " in lines[2], said.stderr
         quiet = box.run("run", "-m", model, "-q", *GREEDY, *arguments, stdin=stdin)
         assert (quiet.stdout, quiet.stderr) == (OSLO + "\n", ""), quiet.stderr
 

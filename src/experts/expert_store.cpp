@@ -1,0 +1,333 @@
+#include "experts/expert_store.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/hash.h"
+#include "base/sizes.h"
+#include "experts/record_view.h"
+#include "io/system_error.h"
+
+namespace moeflux {
+namespace {
+
+constexpr std::size_t kCompletionsAtOnce = 64;
+constexpr std::uint64_t kSectorBytes = 512;  // a direct read goes on at a multiple of it
+
+struct RecordSizes {
+  std::vector<SlabShape> slabs;        // slots: how many records there are
+  std::vector<std::uint32_t> slab_of;  // by format
+};
+
+RecordSizes sizes_of(const PackedModel& model) {
+  RecordSizes sizes;
+  const Manifest& manifest = model.manifest();
+  for (const ExpertFormat& format : manifest.expert_formats) {
+    const RecordLayout layout = record_layout(format);
+    const auto same = [&](const SlabShape& slab) {
+      return slab.record_bytes == layout.record_bytes && slab.down_offset == layout.down_offset;
+    };
+    const auto found = std::ranges::find_if(sizes.slabs, same);
+    sizes.slab_of.push_back(static_cast<std::uint32_t>(found - sizes.slabs.begin()));
+    if (found == sizes.slabs.end()) sizes.slabs.push_back({layout.record_bytes, layout.down_offset, 0});
+  }
+  for (const ExpertFile& file : manifest.experts)
+    for (const ExpertRecord& record : file.records) ++sizes.slabs[sizes.slab_of[record.format]].slots;
+  return sizes;
+}
+
+// Slots for a budget: all, or as many of every size as its share of the bytes pays for, and one at least.
+void divide(std::vector<SlabShape>& slabs, std::uint64_t budget_bytes) {
+  double all_bytes = 0;
+  for (const SlabShape& slab : slabs)
+    all_bytes += static_cast<double>(slab.slots) * static_cast<double>(slab.record_bytes);
+  if (static_cast<double>(budget_bytes) >= all_bytes) return;
+  for (SlabShape& slab : slabs) {
+    const double share = static_cast<double>(slab.slots) / all_bytes;  // of bytes, in records a byte
+    const auto slots = static_cast<std::uint32_t>(static_cast<double>(budget_bytes) * share);
+    slab.slots = std::clamp(slots, 1u, slab.slots);
+  }
+}
+
+std::uint64_t bytes_of_slots(const std::vector<SlabShape>& slabs) {
+  std::uint64_t bytes = 0;
+  for (const SlabShape& slab : slabs) bytes += slab.slots * slab.record_bytes;
+  return bytes;
+}
+
+}  // namespace
+
+std::uint64_t ExpertStore::least_bytes(const PackedModel& model) {
+  std::vector<SlabShape> slabs = sizes_of(model).slabs;
+  for (SlabShape& slab : slabs) slab.slots = 1;
+  return bytes_of_slots(slabs);
+}
+
+std::uint64_t ExpertStore::bytes_of(const PackedModel& model, std::uint64_t budget_bytes) {
+  std::vector<SlabShape> slabs = sizes_of(model).slabs;
+  divide(slabs, budget_bytes);
+  return bytes_of_slots(slabs);
+}
+
+ExpertStore::ExpertStore(ExpertTable table, const ExpertStoreOptions& options, bool fills)
+    : options_(options),
+      scheduler_(std::move(table),
+                 {.piece_bytes = options.piece_bytes, .speculates = options.speculates, .fills = fills},
+                 options.make_policy) {}
+
+ExpertStore::~ExpertStore() = default;
+
+Result<std::unique_ptr<ExpertStore>> ExpertStore::open(const PackedModel& model,
+                                                       const ExpertStoreOptions& options) {
+  const std::uint64_t least = least_bytes(model);
+  if (options.budget_bytes < least)
+    return Error(ErrorCode::invalid_argument,
+                 fmt::format("an expert cache of {} is too small: one expert takes {}",
+                             human_bytes(options.budget_bytes), human_bytes(least)));
+  RecordSizes sizes = sizes_of(model);
+  const std::uint64_t all_bytes = bytes_of_slots(sizes.slabs);
+  divide(sizes.slabs, options.budget_bytes);
+
+  ExpertTable table;
+  table.slabs = sizes.slabs;
+  std::vector<Stored> records;
+  std::vector<std::filesystem::path> paths;
+  const std::vector<ExpertFile>& files = model.manifest().experts;
+  table.first_record.push_back(0);
+  std::size_t next = 0;  // file
+  for (std::uint32_t layer = 0; layer < model.config().layers.size(); ++layer) {
+    if (next < files.size() && files[next].layer == LayerId(layer)) {
+      const auto file = static_cast<std::uint32_t>(next);
+      for (const ExpertRecord& record : files[next].records) {
+        table.slab_of.push_back(sizes.slab_of[record.format]);
+        records.push_back({file, record.format, record.offset, record.checksum});
+      }
+      paths.push_back(model.path() / files[next].file);
+      ++next;
+    }
+    table.first_record.push_back(static_cast<std::uint32_t>(records.size()));
+  }
+
+  const bool holds_all = bytes_of_slots(sizes.slabs) == all_bytes;
+  std::unique_ptr<ExpertStore> store(new ExpertStore(std::move(table), options, holds_all));
+  store->formats_ = model.manifest().expert_formats;
+  store->records_ = std::move(records);
+  DriveOptions drive_options;
+  drive_options.choice = options.drive;
+  drive_options.drop_from_page_cache = options.drops_from_page_cache;
+  drive_options.uses_fixed_buffers = options.uses_fixed_buffers;
+  for (const SlabShape& slab : sizes.slabs) {
+    MF_TRY(HugeBuffer memory, HugeBuffer::create(slab.slots * slab.record_bytes));
+    for (std::uint32_t i = 0; i < slab.slots; ++i)
+      store->slot_memory_.push_back(memory.bytes().subspan(i * slab.record_bytes, slab.record_bytes));
+    drive_options.memory.push_back(memory.bytes());
+    store->slabs_.push_back(std::move(memory));
+  }
+  store->slot_began_.resize(store->slot_memory_.size());
+  MF_TRY(OpenedDrive opened, open_drive(paths, drive_options));
+  store->refusals_ = std::move(opened.refusals);
+  store->drive_ = std::move(opened.drive);
+  for (std::uint32_t file = 0; file < paths.size(); ++file) {
+    MF_TRY(const FileStamp stamp, store->drive_->stamp(file));
+    if (stamp.size_bytes != files[file].bytes)
+      return Error(ErrorCode::corrupt_data,
+                   fmt::format("'{}' has {} bytes; the manifest says {}", paths[file].native(),
+                               stamp.size_bytes, files[file].bytes));
+    store->stamps_.push_back(stamp);
+  }
+  if (options.wrap_drive) store->drive_ = options.wrap_drive(std::move(store->drive_));
+  store->outs_.resize(store->drive_->depth());
+  for (std::uint32_t i = 0; i < store->outs_.size(); ++i) store->outs_[i].next_free = i + 1;
+  return store;
+}
+
+bool ExpertStore::holds_all() const { return scheduler_.slots() == records_.size(); }
+
+std::span<std::byte> ExpertStore::memory_of(std::uint32_t slot) const { return slot_memory_[slot]; }
+
+// ---- What the caller does ----
+
+void ExpertStore::start(LayerId layer, std::span<const std::uint32_t> wanted, FetchOrder order) {
+  layer_ = layer;
+  pump(std::chrono::nanoseconds(0));  // what has come is a hit
+  scheduler_.want(layer, wanted, order);
+  submit_reads();
+}
+
+Result<std::optional<ExpertSource::HandedOut>> ExpertStore::hand_out() {
+  while (true) {
+    if (error_) return *error_;
+    if (const auto ready = scheduler_.take()) {
+      const ExpertKey key{layer_, ready->expert};
+      return std::optional<HandedOut>(
+          {ready->expert, view_of(formats_[stored(key).format], memory_of(ready->slot)), ready->slot});
+    }
+    if (scheduler_.has_handed_out_all()) return std::optional<HandedOut>();
+    MF_TRY_STATUS(wait_for_one());
+  }
+}
+
+Status ExpertStore::wait_for_one() {
+  pump(std::chrono::nanoseconds(0));
+  if (error_ || scheduler_.is_one_ready()) return {};
+  const Clock::time_point began = Clock::now();
+  bool has_stalled = false;
+  while (!error_ && !scheduler_.is_one_ready() && !has_stalled) has_stalled = pump(options_.patience) == 0;
+  const Clock::time_point ended = Clock::now();
+  waiting_ += ended - began;
+  if (options_.trace != nullptr)
+    options_.trace->add(
+        {.name = "wait", .track = TraceTrack::wait, .layer = layer_.index(), .begin = began, .end = ended});
+  if (error_ || !has_stalled) return {};
+  const std::optional<ExpertKey> waits_for = scheduler_.waits_for();
+  MF_REQUIRE(waits_for, "somebody waits, so something is being read");
+  error_ = failure(*waits_for, Error(ErrorCode::io_failed,
+                                     fmt::format("no answer from the drive for {} s",
+                                                 std::chrono::duration<double>(options_.patience).count())));
+  return {};
+}
+
+void ExpertStore::stop() {
+  scheduler_.end_fetch();
+  error_.reset();
+}
+
+void ExpertStore::release(std::uint32_t slot) { scheduler_.release(slot); }
+
+void ExpertStore::hint(LayerId layer, std::span<const std::uint32_t> experts, float confidence) {
+  scheduler_.hint(layer, experts, confidence);
+}
+
+void ExpertStore::poll() { pump(std::chrono::nanoseconds(0)); }
+
+ExpertStatistics ExpertStore::statistics() const {
+  ExpertStatistics statistics = scheduler_.statistics();
+  statistics.waiting = waiting_;
+  statistics.reading = rate_.busy(now());
+  return statistics;
+}
+
+// ---- What the drive does ----
+
+// Takes what has ended, and hands out what can begin; says how many ended.
+std::size_t ExpertStore::pump(std::chrono::nanoseconds longest_wait) {
+  std::array<DriveCompletion, kCompletionsAtOnce> completions;
+  std::size_t all = 0;
+  while (outs_taken_ > 0) {
+    const std::size_t count =
+        drive_->collect(completions, all == 0 ? longest_wait : std::chrono::nanoseconds(0));
+    for (const DriveCompletion& completion : std::span(completions).first(count)) ended(completion);
+    all += count;
+    if (count < completions.size()) break;
+  }
+  submit_reads();
+  return all;
+}
+
+void ExpertStore::submit_reads() {
+  scheduler_.set_guess_window_bytes(guess_window_bytes(rate_));
+  bool has_submitted = false;
+  while (outs_taken_ < outs_.size()) {
+    const std::optional<PieceRead> read = scheduler_.next_read();
+    if (!read) break;
+    const std::uint32_t out = first_free_out_;
+    first_free_out_ = outs_[out].next_free;
+    ++outs_taken_;
+    outs_[out].tag = read->tag;
+    outs_[out].done_bytes = 0;
+    rate_.submitted(now(), read->bytes);
+    if (options_.trace != nullptr && read->offset == 0) slot_began_[read->slot] = Clock::now();
+    submit(out);
+    has_submitted = true;
+  }
+  if (has_submitted) drive_->flush();
+}
+
+// What is left of it.
+void ExpertStore::submit(std::uint32_t out) {
+  const PieceRead read = scheduler_.piece_of(outs_[out].tag);
+  const std::uint64_t done = outs_[out].done_bytes;
+  const Stored& record = stored(read.record);
+  drive_->submit({out, record.file, record.offset + read.offset + done,
+                  memory_of(read.slot).subspan(read.offset + done, read.bytes - done)});
+}
+
+void ExpertStore::ended(const DriveCompletion& completion) {
+  const auto index = static_cast<std::uint32_t>(completion.tag);
+  Out& out = outs_[index];
+  const PieceRead read = scheduler_.piece_of(out.tag);
+  Status status = check_bytes(out, completion);
+  if (status) {
+    out.done_bytes += completion.bytes;
+    if (out.done_bytes < read.bytes) {  // broken off by the system: it goes on where it ended
+      submit(index);
+      drive_->flush();
+      return;
+    }
+    if (scheduler_.completes_record(out.tag)) status = check_record(out.tag);
+    if (options_.trace != nullptr && scheduler_.completes_record(out.tag)) trace_read(out.tag);
+  }
+  if (!status && !error_ && scheduler_.is_wanted(out.tag))
+    error_ = failure(read.record, std::move(status).error());
+  rate_.completed(now(), read.bytes);
+  scheduler_.complete(out.tag, status.has_value());
+  out.next_free = first_free_out_;
+  first_free_out_ = index;
+  --outs_taken_;
+}
+
+Status ExpertStore::check_bytes(const Out& out, const DriveCompletion& completion) const {
+  const PieceRead read = scheduler_.piece_of(out.tag);
+  const Stored& record = stored(read.record);
+  const std::string& path = drive_->path(record.file).native();
+  const std::uint64_t offset = record.offset + read.offset + out.done_bytes;
+  if (completion.error_number != 0)
+    return Error(
+        ErrorCode::io_failed,
+        system_error(completion.error_number, fmt::format("cannot read '{}' at offset {}", path, offset))
+            .message());
+  const std::uint64_t wanted = read.bytes - out.done_bytes;
+  if (completion.bytes < wanted && (completion.bytes == 0 || completion.bytes % kSectorBytes != 0))
+    return Error(
+        ErrorCode::io_failed,
+        fmt::format("'{}' ends at offset {}, and {} more bytes were expected: the file has been cut off",
+                    path, offset + completion.bytes, wanted - completion.bytes));
+  return {};
+}
+
+// A whole record. A file that has been written to since it was opened is not believed any more.
+Status ExpertStore::check_record(std::uint64_t tag) const {
+  const PieceRead read = scheduler_.piece_of(tag);
+  const Stored& record = stored(read.record);
+  const Result<FileStamp> stamp = drive_->stamp(record.file);
+  const bool is_changed = !stamp || *stamp != stamps_[record.file];
+  if (!options_.verifies_reads && !is_changed) return {};
+  const std::uint64_t found = checksum_of(memory_of(read.slot));
+  if (found == record.checksum) return {};
+  return Error(ErrorCode::io_failed,
+               fmt::format("'{}' at offset {}: the checksum of the record is {:016x}, expected {:016x}{}",
+                           drive_->path(record.file).native(), record.offset, found, record.checksum,
+                           is_changed ? "; the file has changed since it was opened" : ""));
+}
+
+Error ExpertStore::failure(ExpertKey record, Error cause) const {
+  return std::move(cause).during(
+      fmt::format("reading expert {} of layer {}", record.expert.index(), record.layer.index()));
+}
+
+void ExpertStore::trace_read(std::uint64_t tag) {
+  const PieceRead read = scheduler_.piece_of(tag);
+  options_.trace->add({.name = "read",
+                       .track = TraceTrack::read,
+                       .is_speculative = read.is_speculative,
+                       .layer = read.record.layer.index(),
+                       .expert = read.record.expert.index(),
+                       .bytes = memory_of(read.slot).size(),
+                       .begin = slot_began_[read.slot],
+                       .end = Clock::now()});
+}
+
+}  // namespace moeflux

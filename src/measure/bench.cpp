@@ -1,0 +1,146 @@
+#include "measure/bench.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <random>
+
+#include "io/posix_file_system.h"
+#include "io/process_memory.h"
+
+namespace moeflux {
+namespace {
+
+using Tokens = std::vector<TokenId>;
+
+Tokens random_tokens(std::mt19937_64& random, std::uint32_t vocabulary, std::uint32_t count) {
+  Tokens tokens;
+  for (std::uint32_t i = 0; i < count; ++i)
+    tokens.emplace_back(static_cast<std::uint32_t>(random() % vocabulary));
+  return tokens;
+}
+
+// Of resident weights: all but the rows of the embedding that were not asked for.
+std::uint64_t touched_resident_bytes(const Engine& engine) {
+  std::uint64_t bytes = engine.memory_plan().derived_bytes;
+  for (const PackedTensor& tensor : engine.model().manifest().tensors)
+    if (tensor.name != "embed_tokens" || engine.config().tied_embeddings) bytes += tensor.bytes;
+  return bytes;
+}
+
+std::uint64_t mean_record_bytes(const Engine& engine) {
+  std::uint64_t bytes = 0, count = 0;
+  for (const ExpertFile& file : engine.model().manifest().experts)
+    for (const ExpertRecord& record : file.records) {
+      bytes += record.bytes;
+      ++count;
+    }
+  return count == 0 ? 0 : bytes / count;
+}
+
+class Rounds {
+ public:
+  Rounds(Engine& engine, const BenchOptions& options)
+      : engine_(engine), options_(options), random_(options.seed) {
+    step_.cancel = options.cancel;
+    step_.routing = options.routing;
+  }
+
+  Status run(bool counts) {
+    std::vector<Session> sessions;
+    for (std::uint32_t i = 0; i < options_.batch; ++i) {
+      MF_TRY(Session session, engine_.new_session());
+      sessions.push_back(std::move(session));
+    }
+    MF_TRY_STATUS(read_prompt(sessions.front(), counts));
+    for (std::size_t i = 1; i < sessions.size(); ++i) {
+      MF_TRY(sessions[i], sessions.front().fork());
+    }
+    return decode(sessions, counts);
+  }
+
+  std::vector<double> prompt_rates, decode_rates;
+  StepStatistics prompt_steps, decode_steps;
+
+ private:
+  std::uint32_t vocabulary() const { return engine_.config().vocabulary; }
+
+  Status read_prompt(Session& session, bool counts) {
+    const Tokens tokens = random_tokens(random_, vocabulary(), std::max(1u, options_.prompt_tokens));
+    std::vector<float> logits(vocabulary());
+    const auto began = std::chrono::steady_clock::now();
+    MF_TRY(const StepStatistics steps, session.extend(tokens, logits, step_));
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+    if (!counts) return {};
+    prompt_steps += steps;
+    prompt_rates.push_back(static_cast<double>(tokens.size()) / took.count());
+    return {};
+  }
+
+  Status decode(std::vector<Session>& sessions, bool counts) {
+    if (options_.decode_tokens == 0) return {};
+    std::vector<std::vector<float>> logits(sessions.size(), std::vector<float>(vocabulary()));
+    const auto began = std::chrono::steady_clock::now();
+    for (std::uint32_t i = 0; i < options_.decode_tokens; ++i) {
+      const Tokens tokens = random_tokens(random_, vocabulary(), options_.batch);
+      std::vector<Segment> batch;
+      for (std::size_t s = 0; s < sessions.size(); ++s)
+        batch.push_back({&sessions[s], std::span(tokens).subspan(s, 1), WantedLogits::last, logits[s]});
+      MF_TRY(const StepStatistics steps, engine_.step(batch, step_));
+      if (counts) decode_steps += steps;
+    }
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+    if (counts)
+      decode_rates.push_back(options_.decode_tokens * static_cast<double>(options_.batch) / took.count());
+    return {};
+  }
+
+  Engine& engine_;
+  const BenchOptions& options_;
+  std::mt19937_64 random_;
+  StepOptions step_;
+};
+
+BenchPhase phase_of(std::uint64_t tokens, const std::vector<double>& rates, const StepStatistics& steps) {
+  BenchPhase phase;
+  phase.tokens = tokens;
+  if (!rates.empty()) phase.tokens_per_second = quartiles_of(rates);
+  phase.steps = steps;
+  return phase;
+}
+
+}  // namespace
+
+Result<BenchResult> run_bench(Engine& engine, const BenchOptions& options,
+                              FunctionRef<void(std::uint32_t done, std::uint32_t all)> progress) {
+  if (options.repeats == 0 || options.batch == 0)
+    return Error(ErrorCode::invalid_argument, "a benchmark has at least one round and one session");
+  const std::uint64_t needed = std::uint64_t{std::max(1u, options.prompt_tokens)} + options.decode_tokens;
+  if (needed > engine.options().context)
+    return Error(ErrorCode::context_full,
+                 fmt::format("{} tokens do not fit into a context of {}", needed, engine.options().context));
+  PosixFileSystem files;
+  Rounds rounds(engine, options);
+  const std::uint32_t all = options.warm_ups + options.repeats;
+  std::uint64_t faults_before = 0;
+  for (std::uint32_t i = 0; i < all; ++i) {
+    progress(i, all);
+    if (i == options.warm_ups) faults_before = read_process_memory(files).major_faults.value_or(0);
+    MF_TRY_STATUS(rounds.run(i >= options.warm_ups));
+  }
+  progress(all, all);
+
+  BenchResult result;
+  result.major_faults = read_process_memory(files).major_faults.value_or(0) - faults_before;
+  result.prompt = phase_of(std::max(1u, options.prompt_tokens), rounds.prompt_rates, rounds.prompt_steps);
+  result.decode = phase_of(options.decode_tokens, rounds.decode_rates, rounds.decode_steps);
+  const std::uint64_t rows = result.decode.steps.rows;
+  // A batch reads the resident weights once for all of its rows.
+  if (rows != 0)
+    result.touched_bytes_a_token = (touched_resident_bytes(engine) * (rows / options.batch) +
+                                    result.decode.steps.experts_handed_out * mean_record_bytes(engine)) /
+                                   rows;
+  return result;
+}
+
+}  // namespace moeflux
