@@ -281,7 +281,7 @@ TEST_P(EveryDrive, LosesNothingToSignals) {
   std::thread disturber([&, target = ::pthread_self()] {
     while (!is_done) {
       ::pthread_kill(target, SIGUSR1);
-      std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::microseconds(50));  // without, the other does nothing but this
     }
   });
   for (std::uint64_t i = 0; i < 200; ++i) {

@@ -1,0 +1,47 @@
+#pragma once
+// Makes the system refuse something to this process and its children, as sandboxes and old kernels do: by seccomp
+// filters, which cannot be taken back. Each returns whether it was possible. One thread, before there are others.
+
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace moeflux {
+
+inline bool refuse_by(std::span<sock_filter> filter) {
+  const sock_fprog program = {static_cast<unsigned short>(filter.size()), filter.data()};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0) == 0;
+}
+
+// The system call answers with the error.
+inline bool refuse_system_call(std::uint32_t number, int error_number) {
+  sock_filter filter[] = {
+      {BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(seccomp_data, nr)},
+      {BPF_JMP | BPF_JEQ | BPF_K, 0, 1, number},
+      {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ERRNO | static_cast<std::uint32_t>(error_number)},
+      {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW},
+  };
+  return refuse_by(filter);
+}
+
+// Opening a file for direct reads answers with the error.
+inline bool refuse_direct_reads(int error_number) {
+  sock_filter filter[] = {
+      {BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(seccomp_data, nr)},
+      {BPF_JMP | BPF_JEQ | BPF_K, 0, 3, SYS_openat},
+      {BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(seccomp_data, args[2])},  // the lower half: little-endian
+      {BPF_JMP | BPF_JSET | BPF_K, 0, 1, O_DIRECT},
+      {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ERRNO | static_cast<std::uint32_t>(error_number)},
+      {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW},
+  };
+  return refuse_by(filter);
+}
+
+}  // namespace moeflux
