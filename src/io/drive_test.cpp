@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "base/aligned_buffer.h"
+#include "base/allocation_counter.h"
 #include "base/expect_contract.h"
 #include "io/drive_testing.h"
 #include "io/temporary_directory.h"
@@ -293,6 +294,20 @@ TEST_P(EveryDrive, LosesNothingToSignals) {
   is_done = true;
   disturber.join();
   ::sigaction(SIGUSR1, &before, nullptr);
+}
+
+TEST_P(EveryDrive, AllocatesNothingOnceItIsOpen) {
+  std::array<DriveCompletion, 16> ended;
+  const AllocationCounter counter;
+  for (std::uint64_t round = 0; round < 10; ++round) {
+    for (std::uint64_t i = 0; i < ended.size(); ++i) drive->submit({i, 0, i * kPage, pages(i, 1)});
+    for (std::size_t count = 0; count < ended.size();) {
+      const std::size_t some = drive->collect(ended, kPatience);
+      ASSERT_GT(some, 0U);
+      count += some;
+    }
+  }
+  EXPECT_EQ(counter.allocations(), 0U);
 }
 
 TEST_P(EveryDrive, IsAskedForItsOwnFilesOnly) {

@@ -59,6 +59,17 @@ std::string_view remedy_of_ring(int error_number) {
   }
 }
 
+std::string_view remedy_of_registering(int error_number) {
+  switch (error_number) {
+    case EPERM:
+    case EACCES:
+    case ENOSYS: return "; to allow them, let the container's seccomp profile have io_uring_register";
+    case ENOMEM: return "; to allow them, raise the limit of locked memory ('ulimit -l' or LimitMEMLOCK=)";
+    case EMFILE: return "; to allow them, raise the limit of open files ('ulimit -n' or LimitNOFILE=)";
+    default: return "";
+  }
+}
+
 // As far as that needs no right.
 void raise_memlock_limit() {
   rlimit limit;
@@ -154,11 +165,8 @@ void UringDrive::fix_files(std::vector<std::string>& refusals) {
       io_uring_register_files(ring_.get(), descriptors.data(), static_cast<unsigned>(descriptors.size()));
   has_fixed_files_ = fixed == 0;
   if (has_fixed_files_) return;
-  refusals.push_back(
-      fmt::format("fixed files are refused ({}); io_uring reads without{}", name_of_errno(-fixed),
-                  fixed == -EMFILE ? "; to allow them, raise the limit of open files ('ulimit -n' or "
-                                     "LimitNOFILE=)"
-                                   : ""));
+  refusals.push_back(fmt::format("fixed files are refused ({}); io_uring reads without{}",
+                                 name_of_errno(-fixed), remedy_of_registering(-fixed)));
 }
 
 void UringDrive::fix_buffers(std::span<const std::span<std::byte>> memory,
@@ -176,16 +184,13 @@ void UringDrive::fix_buffers(std::span<const std::span<std::byte>> memory,
       io_uring_register_buffers(ring_.get(), vectors.data(), static_cast<unsigned>(vectors.size()));
   if (fixed == 0) {
     buffers_ = std::move(buffers);
-  } else if (fixed == -ENOMEM || fixed == -EPERM) {
-    refusals.push_back(
-        fmt::format("fixed buffers are refused ({}): {} would be locked, and {} may be; io_uring reads "
-                    "without; to allow them, "
-                    "raise the limit of locked memory ('ulimit -l' or LimitMEMLOCK=)",
-                    name_of_errno(-fixed), human_bytes(bytes), describe_memlock_limit()));
-  } else {
-    refusals.push_back(
-        fmt::format("fixed buffers are refused ({}); io_uring reads without", name_of_errno(-fixed)));
+    return;
   }
+  const std::string amounts = fixed == -ENOMEM ? fmt::format(": {} would be locked, and {} may be",
+                                                             human_bytes(bytes), describe_memlock_limit())
+                                               : "";
+  refusals.push_back(fmt::format("fixed buffers are refused ({}){}; io_uring reads without{}",
+                                 name_of_errno(-fixed), amounts, remedy_of_registering(-fixed)));
 }
 
 UringDrive::~UringDrive() {

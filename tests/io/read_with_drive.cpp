@@ -1,7 +1,8 @@
 // read_with_drive DRIVE FILE: reads all of a file with a drive, and compares.
 //
-// Prints what the drive is, then "refused: SENTENCE" a refusal, then "whole" when each byte is the file's. As
-// "broken-ring FILE" it opens a ring, has the system refuse its use from then on, and prints how the reads end.
+// Prints what the drive is, then "refused: SENTENCE" a refusal, then "whole" when each byte is the file's.
+// For the drives "broken-ring" and "busy-ring" it opens a ring, has the system refuse its use from then on,
+// for ever or as if it could be tried again, and prints how the reads end.
 
 #include <fmt/format.h>
 
@@ -51,7 +52,7 @@ std::map<int, int> read_all(Drive& drive, std::span<std::byte> memory) {
 }
 
 int run(std::string_view what, const std::filesystem::path& path) {
-  const bool breaks = what == "broken-ring";
+  const bool breaks = what == "broken-ring" || what == "busy-ring";
   const Result<DriveChoice> choice = parse_drive_choice(breaks ? "uring" : what);
   if (!choice) return fail(choice.error().message());
   std::ifstream in(path, std::ios::binary);
@@ -66,7 +67,8 @@ int run(std::string_view what, const std::filesystem::path& path) {
   if (!opened) return fail(opened.error().message());
   fmt::print("{}\n", opened->drive->describe());
   for (const std::string& refusal : opened->refusals) fmt::print("refused: {}\n", refusal);
-  if (breaks && !refuse_system_call(SYS_io_uring_enter, EPERM)) return kCannot;
+  if (breaks && !refuse_system_call(SYS_io_uring_enter, what == "broken-ring" ? EPERM : EAGAIN))
+    return kCannot;
 
   for (const auto& [error_number, count] : read_all(*opened->drive, memory->bytes())) {
     fmt::print("{} of {} reads: {}\n", count, pieces,
@@ -80,6 +82,6 @@ int run(std::string_view what, const std::filesystem::path& path) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  if (count != 3) return fail("usage: read_with_drive DRIVE|broken-ring FILE");
+  if (count != 3) return fail("usage: read_with_drive DRIVE|broken-ring|busy-ring FILE");
   return run(arguments[1], arguments[2]);
 }

@@ -1,6 +1,7 @@
 #pragma once
-// Makes the system refuse something to this process and its children, as sandboxes and old kernels do: by seccomp
-// filters, which cannot be taken back. Each returns whether it was possible. One thread, before there are others.
+// Makes the system refuse something to this process and its children, as sandboxes and old kernels do: by
+// seccomp filters, which cannot be taken back. Each returns whether it was possible. One thread, before there
+// are others.
 
 #include <fcntl.h>
 #include <linux/filter.h>

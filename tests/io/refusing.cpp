@@ -1,4 +1,5 @@
-// refusing ERRNO uring|enter|register|direct|memlock COMMAND...: runs a command on a system that refuses it something.
+// refusing ERRNO uring|enter|register|direct|memlock COMMAND...: runs a command on a system that refuses it
+// something.
 //
 //   uring      io_uring_setup fails with ERRNO
 //   enter      a ring can be made and not be used
