@@ -102,7 +102,7 @@ TEST_F(UringWithBuffers, DoesNotRegisterThemUnlessAsked) {
   ASSERT_TRUE(opened);
   if (opened->drive->kind() != DriveKind::uring) GTEST_SKIP() << opened->refusals.front();
   EXPECT_EQ(opened->drive->describe(), "io_uring, direct reads");
-  EXPECT_THAT(opened->refusals, IsEmpty());
+  EXPECT_THAT(opened->refusals, testing::Each(testing::Not(testing::StartsWith("fixed buffers"))));
   expect_reads_at(*opened->drive, 5, 3);
 }
 
@@ -112,8 +112,7 @@ TEST_F(UringWithBuffers, GoesOnWithoutMemoryThatCannotBeRegistered) {
   ASSERT_TRUE(opened);
   if (opened->drive->kind() != DriveKind::uring) GTEST_SKIP() << opened->refusals.front();
   EXPECT_EQ(opened->drive->describe(), "io_uring, direct reads");
-  ASSERT_THAT(opened->refusals, SizeIs(1));
-  EXPECT_THAT(opened->refusals[0], testing::StartsWith("fixed buffers are refused (E"));
+  EXPECT_THAT(opened->refusals, testing::Contains(testing::StartsWith("fixed buffers are refused (E")));
   expect_reads_at(*opened->drive, 5, 3);
   // A read to such a place says so.
   const DriveCompletion nowhere = read_one(*opened->drive, {7, 0, 0, addresses.span()});

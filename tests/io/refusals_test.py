@@ -45,6 +45,11 @@ def check(found, description, refusals, is_whole=True):
     assert ("whole" in found) == is_whole, f"the bytes are not as expected:\n{text}"
 
 
+def check_error(message, *command):
+    child = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert child.returncode == 1 and message in child.stderr, f"{command}: {child.returncode}, {child.stderr}"
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder, "file.bin")
@@ -87,9 +92,9 @@ def main():
         both = run(REFUSING, "ENOSYS", "uring", REFUSING, "EINVAL", "direct", READ_WITH_DRIVE, "uring", file)
         check(both, "3 threads, page cache", [refused])
 
-        missing = subprocess.run([READ_WITH_DRIVE, "uring", file.with_name("missing")], capture_output=True, text=True,
-                                 check=False, timeout=60)
-        assert missing.returncode == 1 and "missing': No such file" in missing.stderr, missing.stderr
+        check_error("missing': No such file", READ_WITH_DRIVE, "uring", file.with_name("missing"))
+        check_error("the system starts no thread for it; look at the limit of processes", REFUSING, "EAGAIN", "threads",
+                    READ_WITH_DRIVE, "buffered", file)
 
 
 main()

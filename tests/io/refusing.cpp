@@ -1,10 +1,10 @@
-// refusing ERRNO uring|enter|register|direct|memlock COMMAND...: runs a command on a system that refuses it
-// something.
+// refusing ERRNO WHAT COMMAND...: runs a command on a system that refuses it something.
 //
 //   uring      io_uring_setup fails with ERRNO
 //   enter      a ring can be made and not be used
 //   register   nothing can be registered with a ring
 //   direct     opening files for direct reads fails with ERRNO
+//   threads    no thread can be started
 //   memlock    64 KiB of memory may be locked; ERRNO is of no account
 //
 // Exits with 77 where it cannot arrange that.
@@ -26,7 +26,7 @@ constexpr int kCannot = 77;
 constexpr int kMisused = 2;
 
 int number_of(std::string_view name) {
-  for (const int known : {ENOSYS, EPERM, EACCES, ENOMEM, EINVAL}) {
+  for (const int known : {ENOSYS, EPERM, EACCES, ENOMEM, EINVAL, EAGAIN}) {
     if (name == ::strerrorname_np(known)) return known;
   }
   return 0;
@@ -44,6 +44,7 @@ bool refuse(std::string_view what, int error_number) {
   if (what == "uring") return moeflux::refuse_system_call(SYS_io_uring_setup, error_number);
   if (what == "enter") return moeflux::refuse_system_call(SYS_io_uring_enter, error_number);
   if (what == "register") return moeflux::refuse_system_call(SYS_io_uring_register, error_number);
+  if (what == "threads") return moeflux::refuse_system_call(SYS_clone3, error_number);
   if (what == "direct") return moeflux::refuse_direct_reads(error_number);
   return what == "memlock" && limit_memlock();
 }
@@ -52,7 +53,7 @@ bool refuse(std::string_view what, int error_number) {
 
 int main(int count, char** arguments) {
   if (count < 4 || number_of(arguments[1]) == 0) {
-    std::fputs("usage: refusing ERRNO uring|enter|register|direct|memlock COMMAND...\n", stderr);
+    std::fputs("usage: refusing ERRNO uring|enter|register|direct|threads|memlock COMMAND...\n", stderr);
     return kMisused;
   }
   if (!refuse(arguments[2], number_of(arguments[1]))) {
