@@ -228,6 +228,38 @@ CLI::App* add_perplexity(CLI::App& app, PerplexityCommand& perplexity) {
   return command;
 }
 
+CLI::App* add_bench(CLI::App& app, BenchCommand& bench) {
+  CLI::App* command =
+      app.add_subcommand("bench", "Measure how fast a model runs here, beside what the machine could do");
+  command->add_option("MODEL", bench.model, "A packed model, or a checkpoint (packed into the cache, once)")
+      ->required();
+  command->add_option("--prompt", bench.prompt, "Tokens of the prompt (default 512)")
+      ->check(CLI::Range(0u, 1u << 20));
+  command->add_option("--decode", bench.decode, "Tokens that follow, one by one (default 64)")
+      ->check(CLI::Range(0u, 1u << 20));
+  command->add_option("--repeat", bench.repeat, "Rounds that are counted (default 3)")
+      ->check(CLI::Range(1u, 1000u));
+  command->add_option("--warm-up", bench.warm_up, "Rounds before them (default 1)")
+      ->check(CLI::Range(0u, 1000u));
+  command->add_option("--parallel", bench.batch, "Sessions that decode together (default 1)")
+      ->check(CLI::Range(1u, 256u));
+  command->add_option(
+      "--routing", bench.routing,
+      "Which experts are wanted: model, uniform, zipf:S as in zipf:1.1, or trace:FILE (default: model)");
+  command->add_option("--write-routing", bench.write_routing, "Write the model's choices, for trace:FILE");
+  command->add_option("--seed", bench.seed, "Other tokens and other choices (default 0)");
+  command
+      ->add_option(
+          "--without", bench.without,
+          "Switch a technique off: overlap, pieces, fixed-buffers, sweeps, prefetch; may be repeated")
+      ->allow_extra_args(false);
+  command->add_flag("--no-limits", bench.no_limits, "Do not measure what memory and drive could do");
+  command->add_flag("--json", bench.json, "Print the same numbers as JSON");
+  add_engine(*command, bench.engine);
+  add_streaming(*command, bench.engine.streaming);
+  return command;
+}
+
 Result<std::vector<std::string>> with_long_names(int argc, char** argv) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 2> kNames{
       {{"-hf", "--hf-repo"}, {"-sys", "--system-prompt"}}};

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/benching.h"
 #include "cli/chatting.h"
 #include "cli/model_choice.h"
 #include "cli/perplexity_page.h"
@@ -26,6 +27,7 @@ CLI::App* add_template(CLI::App& app, TemplateCommand& render);
 // Flags that several commands have.
 void add_streaming(CLI::App& command, StreamingFlags& streaming);
 
+CLI::App* add_bench(CLI::App& app, BenchCommand& bench);
 CLI::App* add_perplexity(CLI::App& app, PerplexityCommand& perplexity);
 
 // The command line with -hf and its like, short names of several letters, which CLI11 does not know, as long ones. One

@@ -236,6 +236,8 @@ ExitCode run(int argc, char** argv) {
 
   PerplexityCommand perplexity;
   const CLI::App* perplexity_command = add_perplexity(app, perplexity);
+  BenchCommand bench;
+  const CLI::App* bench_command = add_bench(app, bench);
   TokenizeCommand tokenize;
   const CLI::App* tokenize_command = add_tokenize(app, tokenize);
   DetokenizeCommand detokenize;
@@ -274,6 +276,7 @@ ExitCode run(int argc, char** argv) {
   if (run_command->parsed()) return run_once(files, talk_once, log);
   if (chat_command->parsed()) return chat_with(files, chat, log);
   if (perplexity_command->parsed()) return finish(run_perplexity(files, perplexity, places(), log));
+  if (bench_command->parsed()) return finish(run_bench_command(files, bench, places(), log));
   if (tokenize_command->parsed()) return finish(run_tokenize(files, tokenize, std::cin, print_piece));
   if (detokenize_command->parsed()) return finish(run_detokenize(files, detokenize, std::cin, print_piece));
   if (template_command->parsed()) return finish(run_template(files, render, std::cin, print_piece));

@@ -75,7 +75,10 @@ std::uint64_t ExpertStore::bytes_of(const PackedModel& model, std::uint64_t budg
 ExpertStore::ExpertStore(ExpertTable table, const ExpertStoreOptions& options, bool fills)
     : options_(options),
       scheduler_(std::move(table),
-                 {.piece_bytes = options.piece_bytes, .speculates = options.speculates, .fills = fills},
+                 {.piece_bytes = options.piece_bytes,
+                  .keeps_in_sweeps = options.keeps_in_sweeps,
+                  .speculates = options.speculates,
+                  .fills = fills},
                  options.make_policy) {}
 
 ExpertStore::~ExpertStore() = default;
@@ -158,6 +161,7 @@ void ExpertStore::start(LayerId layer, std::span<const std::uint32_t> wanted, Fe
 }
 
 Result<std::optional<ExpertSource::HandedOut>> ExpertStore::hand_out() {
+  if (!options_.overlaps) wait_until([&] { return outs_taken_ == 0; });
   while (true) {
     if (error_) return *error_;
     if (const auto ready = scheduler_.take()) {
@@ -166,28 +170,28 @@ Result<std::optional<ExpertSource::HandedOut>> ExpertStore::hand_out() {
           {ready->expert, view_of(formats_[stored(key).format], memory_of(ready->slot)), ready->slot});
     }
     if (scheduler_.has_handed_out_all()) return std::optional<HandedOut>();
-    MF_TRY_STATUS(wait_for_one());
+    wait_until([&] { return scheduler_.is_one_ready(); });
   }
 }
 
-Status ExpertStore::wait_for_one() {
+// Or until the fetch has failed.
+void ExpertStore::wait_until(FunctionRef<bool()> is_over) {
   pump(std::chrono::nanoseconds(0));
-  if (error_ || scheduler_.is_one_ready()) return {};
+  if (error_ || is_over()) return;
   const Clock::time_point began = Clock::now();
   bool has_stalled = false;
-  while (!error_ && !scheduler_.is_one_ready() && !has_stalled) has_stalled = pump(options_.patience) == 0;
+  while (!error_ && !is_over() && !has_stalled) has_stalled = pump(options_.patience) == 0;
   const Clock::time_point ended = Clock::now();
   waiting_ += ended - began;
   if (options_.trace != nullptr)
     options_.trace->add(
         {.name = "wait", .track = TraceTrack::wait, .layer = layer_.index(), .begin = began, .end = ended});
-  if (error_ || !has_stalled) return {};
+  if (error_ || !has_stalled) return;
   const std::optional<ExpertKey> waits_for = scheduler_.waits_for();
   MF_REQUIRE(waits_for, "somebody waits, so something is being read");
   error_ = failure(*waits_for, Error(ErrorCode::io_failed,
                                      fmt::format("no answer from the drive for {} s",
                                                  std::chrono::duration<double>(options_.patience).count())));
-  return {};
 }
 
 void ExpertStore::stop() {

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/aligned_buffer.h"
+#include "base/function_ref.h"
 #include "base/result.h"
 #include "base/trace.h"
 #include "experts/drive_rate.h"
@@ -41,6 +42,8 @@ struct ExpertStoreOptions {
   // So long without a completion while somebody waits, and the drive is said to be gone.
   std::chrono::nanoseconds patience = std::chrono::seconds(10);
   std::uint64_t piece_bytes = SchedulerOptions().piece_bytes;
+  bool overlaps = true;  // hands out what is there while the rest is read; else when all reads have ended
+  bool keeps_in_sweeps = SchedulerOptions().keeps_in_sweeps;
   PolicyMaker make_policy = [](std::uint32_t slots) { return std::make_unique<LruPolicy>(slots); };
 
   TraceBuffer* trace = nullptr;  // of reads and waits; none: null
@@ -94,7 +97,7 @@ class ExpertStore final : public ExpertSource {
   void stop() override;
   void release(std::uint32_t slot) override;
 
-  Status wait_for_one();
+  void wait_until(FunctionRef<bool()> is_over);
   std::size_t pump(std::chrono::nanoseconds longest_wait);
   void submit_reads();
   void submit(std::uint32_t out);

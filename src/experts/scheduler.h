@@ -51,6 +51,8 @@ struct SchedulerOptions {
   std::uint64_t piece_bytes = 256 * kKiB;  // of a read, at most
   // In a sweep over many experts of a layer so much is read ahead; at least four records.
   std::uint64_t sweep_window_bytes = 32 * kMiB;
+  // What a sweep has read leaves first, so that the next one finds what the last one left. Else: last, as all else.
+  bool keeps_in_sweeps = true;
   bool speculates = true;
   bool fills = false;  // where every record has a slot: reads all of them, in time that nobody else needs
 };

@@ -67,7 +67,8 @@ bool ExpertScheduler::assign_wanted() {
     Slot& s = slots_[slot];
     s.is_wanted = true;
     if (!is_sweep) continue;
-    s.is_swept = s.is_read_ahead = true;
+    s.is_read_ahead = true;
+    s.is_swept = options_.keeps_in_sweeps;
     fetch_.read_ahead_bytes += bytes;
   }
   return true;

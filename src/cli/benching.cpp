@@ -1,0 +1,232 @@
+#include "cli/benching.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+
+#include "base/json.h"
+#include "base/printable.h"
+#include "base/sizes.h"
+#include "base/thread_pool.h"
+#include "cli/progress_bar.h"
+#include "cli/statistics_line.h"
+#include "cli/traced_engine.h"
+#include "io/machine.h"
+#include "io/process_memory.h"
+#include "measure/bench.h"
+#include "measure/drive_probe.h"
+#include "measure/memory_rate.h"
+#include "measure/routing.h"
+#include "measure/routing_trace.h"
+
+namespace moeflux::cli {
+namespace {
+
+constexpr std::uint64_t kMemoryProbeBytes = 256 * kMiB;
+constexpr unsigned kMemoryProbePasses = 7;
+constexpr std::uint64_t kDriveProbeBytes = kGiB;
+constexpr std::uint32_t kMaxRecordedRows = 1u << 16;
+
+// What the machine could do, measured in the same run. 0: not measured.
+struct Limits {
+  double memory_bytes_per_second = 0;
+  double drive_bytes_per_second = 0;
+};
+
+Status switch_off(const std::vector<std::string>& techniques, EngineOptions& options) {
+  for (const std::string& name : techniques) {
+    if (name == "overlap")
+      options.store.overlaps = false;
+    else if (name == "pieces")
+      options.store.piece_bytes = kGiB;
+    else if (name == "fixed-buffers")
+      options.store.uses_fixed_buffers = false;
+    else if (name == "sweeps")
+      options.store.keeps_in_sweeps = false;
+    else if (name == "prefetch")
+      options.prefetches = false;
+    else
+      return Error{
+          ErrorCode::invalid_argument,
+          fmt::format("--without takes overlap, pieces, fixed-buffers, sweeps or prefetch; found '{}'",
+                      printable(name))};
+  }
+  return {};
+}
+
+// Before the model is loaded: the probes' memory is gone when the plan is made.
+Result<Limits> measure_limits(FileSystem& files, const PackedModel& model, const EngineOptions& options) {
+  Limits limits;
+  ThreadPool pool(options.threads != 0 ? options.threads : read_machine(files).physical_cores);
+  MF_TRY(limits.memory_bytes_per_second,
+         measure_read_bytes_per_second(pool, kMemoryProbeBytes, kMemoryProbePasses));
+  if (model.manifest().experts.empty()) return limits;
+  MF_TRY(const DriveProbe probe,
+         probe_drive(model, options.drive.value_or(DriveChoice()), kDriveProbeBytes, 1));
+  limits.drive_bytes_per_second = probe.bytes_per_second;
+  return limits;
+}
+
+struct Report {
+  std::string model;
+  const Engine& engine;
+  const BenchCommand& command;
+  Limits limits;
+  BenchResult result;
+  std::optional<std::uint64_t> peak_resident_bytes;
+
+  double touched_bytes_per_second() const {
+    return result.decode.tokens_per_second.median * static_cast<double>(result.touched_bytes_a_token);
+  }
+  double read_bytes_per_second(const BenchPhase& phase) const {
+    const double seconds = std::chrono::duration<double>(phase.steps.took).count();
+    return seconds > 0 ? static_cast<double>(phase.steps.experts.read_bytes()) / seconds : 0;
+  }
+};
+
+std::string percent_of(double part, double whole) { return fmt::format("{:.0f} %", 100 * part / whole); }
+
+std::string describe(const BenchPhase& phase) {
+  if (phase.tokens == 0 || phase.tokens_per_second.median == 0) return "nothing";
+  return fmt::format("{} tok/s ± {:.1f} % · {} token{}{}", short_number(phase.tokens_per_second.median),
+                     100 * phase.tokens_per_second.relative_spread(), with_thousands(phase.tokens),
+                     phase.tokens == 1 ? "" : "s", streaming_part(phase.steps, phase.steps.rows));
+}
+
+std::string render_page(const Report& report) {
+  std::string page;
+  const auto line = [&](std::string_view label, const std::string& value) {
+    page += fmt::format("{:<9}{}\n", label, value);
+  };
+  const Engine& engine = report.engine;
+  line("model", fmt::format("{} · {} layers · {} · {} · {} thread{}", report.model,
+                            engine.config().layers.size(), name_of(engine.options().precision),
+                            engine.kernels().name, engine.threads(), engine.threads() == 1 ? "" : "s"));
+  line("experts", streaming_line(engine.streaming()) + " · routing " + printable(report.command.routing));
+  line("prompt", describe(report.result.prompt));
+  line("decode", describe(report.result.decode));
+  std::string memory = fmt::format("{} of weights a token", human_bytes(report.result.touched_bytes_a_token));
+  if (report.limits.memory_bytes_per_second > 0)
+    memory +=
+        fmt::format(", {} GB/s: {} of the {} GB/s that these threads read",
+                    short_number(report.touched_bytes_per_second() / 1e9),
+                    percent_of(report.touched_bytes_per_second(), report.limits.memory_bytes_per_second),
+                    short_number(report.limits.memory_bytes_per_second / 1e9));
+  line("memory", memory);
+  if (report.limits.drive_bytes_per_second > 0) {
+    const double read = report.read_bytes_per_second(report.result.decode);
+    line("drive",
+         fmt::format("{} GB/s while decoding: {} of the {} GB/s that it reads at random",
+                     short_number(read / 1e9), percent_of(read, report.limits.drive_bytes_per_second),
+                     short_number(report.limits.drive_bytes_per_second / 1e9)));
+  }
+  if (report.peak_resident_bytes)
+    line("peak", fmt::format("{} resident · {} major faults", human_bytes(*report.peak_resident_bytes),
+                             with_thousands(report.result.major_faults)));
+  return page;
+}
+
+Json json_of(const BenchPhase& phase) {
+  return {{"tokens", phase.tokens},
+          {"tokens_per_second", phase.tokens_per_second.median},
+          {"lower_quartile", phase.tokens_per_second.lower},
+          {"upper_quartile", phase.tokens_per_second.upper},
+          {"least", phase.tokens_per_second.least},
+          {"largest", phase.tokens_per_second.largest},
+          {"steps_seconds", std::chrono::duration<double>(phase.steps.took).count()},
+          {"rows", phase.steps.rows},
+          {"experts", cli::json_of(phase.steps.experts)}};
+}
+
+std::string render_json(const Report& report) {
+  const Engine& engine = report.engine;
+  Json json{{"model", report.model},
+            {"layers", engine.config().layers.size()},
+            {"precision", name_of(engine.options().precision)},
+            {"isa", engine.kernels().name},
+            {"threads", engine.threads()},
+            {"batch", report.command.batch},
+            {"routing", report.command.routing},
+            {"without", report.command.without},
+            {"drive", engine.streaming().drive},
+            {"expert_slots", engine.streaming().slots},
+            {"expert_records", engine.streaming().records},
+            {"planned_bytes", engine.memory_plan().total_bytes()},
+            {"expert_cache_bytes", engine.memory_plan().experts_bytes},
+            {"prompt", json_of(report.result.prompt)},
+            {"decode", json_of(report.result.decode)},
+            {"touched_bytes_per_token", report.result.touched_bytes_a_token},
+            {"major_faults", report.result.major_faults}};
+  if (report.peak_resident_bytes) json["peak_resident_bytes"] = *report.peak_resident_bytes;
+  if (report.limits.memory_bytes_per_second > 0) {
+    json["memory_bytes_per_second"] = report.limits.memory_bytes_per_second;
+    json["memory_fraction"] = report.touched_bytes_per_second() / report.limits.memory_bytes_per_second;
+  }
+  if (report.limits.drive_bytes_per_second > 0) {
+    json["drive_bytes_per_second"] = report.limits.drive_bytes_per_second;
+    json["drive_fraction"] =
+        report.read_bytes_per_second(report.result.decode) / report.limits.drive_bytes_per_second;
+  }
+  return json.dump(2) + "\n";
+}
+
+}  // namespace
+
+Result<std::string> run_bench_command(FileSystem& files, const BenchCommand& command, const Places& places,
+                                      LogSink& log) {
+  MF_TRY(EngineOptions options, engine_options_of(command.engine));
+  MF_TRY_STATUS(switch_off(command.without, options));
+  MF_TRY(const RoutingChoice routing_choice, parse_routing(command.routing));
+  if (options.context == 0) options.context = std::max(1u, command.prompt) + command.decode;
+  MF_TRY(const ChosenModel model, choose_model(files, {command.model, ""}, places, log));
+  Limits limits;
+  std::unique_ptr<Routing> routing;
+  std::unique_ptr<RoutingRecorder> recorder;
+  {
+    MF_TRY(const PackedModel packed, PackedModel::open(files, model.packed));
+    if (!command.no_limits) {
+      MF_TRY(limits, measure_limits(files, packed, options));
+    }
+    if (command.routing != "model" || !command.write_routing.empty()) {
+      MF_TRY(const RoutingShape shape, routing_shape_of(packed.config(), options.experts_per_token));
+      MF_TRY(routing, make_routing(files, routing_choice, shape, command.seed));
+      if (!command.write_routing.empty())
+        recorder = std::make_unique<RoutingRecorder>(shape, kMaxRecordedRows);
+    }
+  }
+  if (recorder && routing)
+    return Error{ErrorCode::invalid_argument,
+                 "--write-routing records the model's own choices: --routing model"};
+
+  MF_TRY(const TracedEngine engine,
+         TracedEngine::open(files, model.packed, options, command.engine.streaming.trace));
+  for (const std::string& note : engine->streaming().notes) log.write(LogLevel::warning, note);
+  (void)reset_peak_resident_bytes(files);  // of the probes; where it cannot be, they are in it
+  BenchOptions bench;
+  bench.prompt_tokens = command.prompt;
+  bench.decode_tokens = command.decode;
+  bench.repeats = command.repeat;
+  bench.warm_ups = command.warm_up;
+  bench.batch = command.batch;
+  bench.seed = command.seed;
+  bench.routing = recorder ? recorder.get() : routing.get();
+  Result<BenchResult> result = [&] {
+    ProgressBar bar("measuring");
+    return run_bench(*engine, bench,
+                     [&](std::uint32_t done, std::uint32_t all) { bar.update(done, 0, all); });
+  }();
+  MF_TRY_STATUS(engine.finish_trace());
+  if (!result) return std::move(result).error();
+  if (recorder) MF_TRY_STATUS(recorder->write(files, command.write_routing));
+  const Report report{model.name,
+                      *engine,
+                      command,
+                      limits,
+                      *std::move(result),
+                      read_process_memory(files).peak_resident_bytes};
+  return command.json ? render_json(report) : render_page(report);
+}
+
+}  // namespace moeflux::cli
