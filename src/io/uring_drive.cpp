@@ -198,6 +198,9 @@ UringDrive::~UringDrive() {
   while (in_kernel_ > 0) {
     if (take_finished(dropped) == 0 && in_kernel_ > 0) wait_for_kernel(std::chrono::seconds(1));
   }
+  // The kernel takes a ring apart some time after it is closed; the memory is to be unlocked now, since it
+  // may soon be freed, or locked for another drive.
+  if (has_fixed_buffers()) io_uring_unregister_buffers(ring_.get());
 }
 
 std::string UringDrive::describe() const {

@@ -5,7 +5,7 @@
 //   register   nothing can be registered with a ring
 //   direct     opening files for direct reads fails with ERRNO
 //   threads    no thread can be started
-//   memlock    64 KiB of memory may be locked; ERRNO is of no account
+//   memlock    512 KiB of memory may be locked; ERRNO is of no account
 //
 // Exits with 77 where it cannot arrange that.
 
@@ -34,7 +34,7 @@ int number_of(std::string_view name) {
 
 // Who has CAP_IPC_LOCK may lock any amount; what is not in the bounding set does not survive exec.
 bool limit_memlock() {
-  const rlimit limit = {65536, 65536};
+  const rlimit limit = {512 * 1024, 512 * 1024};
   ::prctl(PR_CAPBSET_DROP, CAP_IPC_LOCK);
   if (::geteuid() == 0 && ::prctl(PR_CAPBSET_READ, CAP_IPC_LOCK) == 1) return false;
   return ::setrlimit(RLIMIT_MEMLOCK, &limit) == 0;
