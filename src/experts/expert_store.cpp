@@ -22,16 +22,22 @@ struct RecordSizes {
   std::vector<std::uint32_t> slab_of;  // by format
 };
 
+// Of the formats that have records: a manifest may speak of others.
 RecordSizes sizes_of(const PackedModel& model) {
   RecordSizes sizes;
   const Manifest& manifest = model.manifest();
-  for (const ExpertFormat& format : manifest.expert_formats) {
-    const RecordLayout layout = record_layout(format);
+  sizes.slab_of.resize(manifest.expert_formats.size());
+  std::vector<bool> is_used(manifest.expert_formats.size());
+  for (const ExpertFile& file : manifest.experts)
+    for (const ExpertRecord& record : file.records) is_used[record.format] = true;
+  for (std::size_t i = 0; i < is_used.size(); ++i) {
+    if (!is_used[i]) continue;
+    const RecordLayout layout = record_layout(manifest.expert_formats[i]);
     const auto same = [&](const SlabShape& slab) {
       return slab.record_bytes == layout.record_bytes && slab.down_offset == layout.down_offset;
     };
     const auto found = std::ranges::find_if(sizes.slabs, same);
-    sizes.slab_of.push_back(static_cast<std::uint32_t>(found - sizes.slabs.begin()));
+    sizes.slab_of[i] = static_cast<std::uint32_t>(found - sizes.slabs.begin());
     if (found == sizes.slabs.end()) sizes.slabs.push_back({layout.record_bytes, layout.down_offset, 0});
   }
   for (const ExpertFile& file : manifest.experts)
@@ -39,17 +45,24 @@ RecordSizes sizes_of(const PackedModel& model) {
   return sizes;
 }
 
-// Slots for a budget: all, or as many of every size as its share of the bytes pays for, and one at least.
+// count * part / whole, rounded down, where part <= whole.
+std::uint32_t share_of(std::uint32_t count, std::uint64_t part, std::uint64_t whole) {
+  __extension__ using Wide = unsigned __int128;
+  return static_cast<std::uint32_t>(static_cast<Wide>(count) * part / whole);
+}
+
+// Slots for a budget: all, or one of every size and as many more as its share of the rest pays for. Never more bytes
+// than the budget has, if it has room for one of every size.
 void divide(std::vector<SlabShape>& slabs, std::uint64_t budget_bytes) {
-  double all_bytes = 0;
-  for (const SlabShape& slab : slabs)
-    all_bytes += static_cast<double>(slab.slots) * static_cast<double>(slab.record_bytes);
-  if (static_cast<double>(budget_bytes) >= all_bytes) return;
-  for (SlabShape& slab : slabs) {
-    const double share = static_cast<double>(slab.slots) / all_bytes;  // of bytes, in records a byte
-    const auto slots = static_cast<std::uint32_t>(static_cast<double>(budget_bytes) * share);
-    slab.slots = std::clamp(slots, 1u, slab.slots);
+  std::uint64_t all_bytes = 0, least_bytes = 0;
+  for (const SlabShape& slab : slabs) {
+    all_bytes += slab.slots * slab.record_bytes;
+    least_bytes += slab.record_bytes;
   }
+  if (budget_bytes >= all_bytes) return;
+  const std::uint64_t rest = budget_bytes - std::min(budget_bytes, least_bytes);
+  for (SlabShape& slab : slabs)
+    slab.slots = slab.slots == 1 ? 1 : 1 + share_of(slab.slots - 1, rest, all_bytes - least_bytes);
 }
 
 std::uint64_t bytes_of_slots(const std::vector<SlabShape>& slabs) {
