@@ -101,7 +101,7 @@ Result<std::unique_ptr<ExpertStore>> ExpertStore::open(const PackedModel& model,
   const std::uint64_t least = least_bytes(model);
   if (options.budget_bytes < least)
     return Error(ErrorCode::invalid_argument,
-                 fmt::format("an expert cache of {} is too small: one expert takes {}",
+                 fmt::format("an expert cache of {} is too small: one expert of every size takes {}",
                              human_bytes(options.budget_bytes), human_bytes(least)));
   RecordSizes sizes = sizes_of(model);
   const std::uint64_t all_bytes = bytes_of_slots(sizes.slabs);
@@ -203,7 +203,8 @@ void ExpertStore::wait_until(FunctionRef<bool()> is_over) {
   const std::optional<ExpertKey> waits_for = scheduler_.waits_for();
   MF_REQUIRE(waits_for, "somebody waits, so something is being read");
   error_ = failure(*waits_for, Error(ErrorCode::io_failed,
-                                     fmt::format("no answer from the drive for {} s",
+                                     fmt::format("'{}': no answer from the drive for {} s",
+                                                 drive_->path(stored(*waits_for).file).native(),
                                                  std::chrono::duration<double>(options_.patience).count())));
 }
 
