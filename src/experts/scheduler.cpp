@@ -215,6 +215,7 @@ void ExpertScheduler::want_present(std::uint32_t slot) {
   const bool is_ready = slots_[slot].state == State::ready;
   const std::uint64_t bytes = slab_of(slots_[slot]).shape.record_bytes;
   ++(is_ready ? statistics_.hits : statistics_.late);
+  slots_[slot].was_late = !is_ready;
   if (!claim(slot)) return;
   ++(is_ready ? statistics_.useful_guesses : statistics_.late_guesses);
   (is_ready ? statistics_.useful_bytes : statistics_.late_bytes) += bytes;

@@ -131,6 +131,7 @@ class ExpertScheduler {
     State state = State::free;
     Place place = Place::none;
     bool is_wanted = false;      // by the open fetch, and not handed out
+    bool was_late = false;       // was being read when that fetch began
     bool is_hinted = false;      // by the guesses for its layer
     bool is_guess = false;       // read for a guess, and not used yet
     bool is_judged = false;      // the guess has been counted as right or wrong

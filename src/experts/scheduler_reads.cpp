@@ -85,16 +85,16 @@ bool ExpertScheduler::give_up_guesses(std::uint32_t slab) {
 }
 
 // The next of a sweep has no slot, because all are full of what comes later in it: the last of those has to be read
-// again. Only when nothing else moves, so only where the slots are very few.
+// again. Only for the very next, so only where the slots are very few. What is still being read for nobody is not
+// waited for: it may never end.
 std::uint32_t ExpertScheduler::steal_for_sweep(std::uint32_t slab) {
-  if (missing_[next_missing_] != fetch_.wanted[fetch_.handed_out] || slabs_[slab].loading != 0)
-    return kNoSlot;
+  if (missing_[next_missing_] != fetch_.wanted[fetch_.handed_out]) return kNoSlot;
   for (std::size_t i = fetch_.wanted.size(); i-- > fetch_.handed_out + 1;) {
     const std::uint32_t expert = fetch_.wanted[i];
     const std::uint32_t slot = slot_of_[record_index(fetch_.layer, expert)];
     if (slot == kNoSlot || slots_[slot].slab != slab || slots_[slot].place != Place::ready) continue;
     if (slots_[slot].leases != 0) continue;
-    --statistics_.hits;
+    --(slots_[slot].was_late ? statistics_.late : statistics_.hits);
     ++statistics_.misses;
     slots_[slot].is_wanted = false;
     evict(slot);
