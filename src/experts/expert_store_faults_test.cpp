@@ -1,0 +1,400 @@
+// A read that fails fails the fetch that wants it, and nothing else: whichever read it is, and however it fails.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "experts/testing/stored_model.h"
+
+namespace moeflux {
+namespace {
+
+using testing::AllOf;
+using testing::AnyOf;
+using testing::HasSubstr;
+
+constexpr std::uint64_t kSmallPieces = 4096;
+
+struct ScriptedFetch {
+  std::uint32_t layer;
+  WantedExperts wanted;
+  FetchOrder order;
+};
+
+// Misses, hits, evictions, both sizes and both orders.
+const std::vector<ScriptedFetch>& script() {
+  static const std::vector<ScriptedFetch> fetches = {{0, {0, 1, 5}, FetchOrder::ready_first},
+                                                     {1, {0, 2, 4}, FetchOrder::ready_first},
+                                                     {0, {1, 2, 3}, FetchOrder::ascending},
+                                                     {1, {0, 1, 2, 3, 4, 5}, FetchOrder::ascending},
+                                                     {0, {0, 3, 4, 5}, FetchOrder::ready_first}};
+  return fetches;
+}
+
+// Where it stopped, and why; nothing: it came to its end.
+struct Failure {
+  std::size_t at;
+  Error error;
+};
+std::optional<Failure> run_script(const StoredModel& model, ExpertStore& store) {
+  for (std::size_t i = 0; i < script().size(); ++i) {
+    const ScriptedFetch& fetch = script()[i];
+    const Result<WantedExperts> came = try_fetch(model, store, fetch.layer, fetch.wanted, fetch.order);
+    if (!came) return Failure{i, came.error()};
+  }
+  return std::nullopt;
+}
+
+// All four: layer, expert, file and cause.
+void expect_named(const StoredModel& model, const Failure& failure, const std::string& cause) {
+  const ScriptedFetch& fetch = script()[failure.at];
+  EXPECT_EQ(failure.error.code(), ErrorCode::io_failed);
+  std::vector<testing::Matcher<std::string>> experts;
+  for (const std::uint32_t expert : fetch.wanted)
+    experts.push_back(
+        HasSubstr("expert " + std::to_string(expert) + " of layer " + std::to_string(fetch.layer)));
+  EXPECT_THAT(failure.error.message(), testing::AnyOfArray(experts));
+  EXPECT_THAT(failure.error.message(),
+              AllOf(HasSubstr("'" + model.file(fetch.layer).native() + "'"), HasSubstr(cause)));
+}
+
+// A machine that is busy may be slower than the little patience of some tests: that is no failure of the store.
+void fetch_patiently(const StoredModel& model, ExpertStore& store, const ScriptedFetch& wanted) {
+  Result<WantedExperts> came = try_fetch(model, store, wanted.layer, wanted.wanted, wanted.order);
+  for (int i = 0; i < 500 && !came && came.error().message().find("no answer") != std::string::npos; ++i)
+    came = try_fetch(model, store, wanted.layer, wanted.wanted, wanted.order);
+  ASSERT_TRUE(came) << came.error().message();
+  EXPECT_EQ(came->size(), wanted.wanted.size());
+}
+
+void expect_nothing_is_lost(const StoredModel& model, ExpertStore& store, const DriveFaults& faults) {
+  for (int round = 0; round < 2; ++round)
+    for (std::uint32_t layer = 0; layer < StoredModel::kLayers; ++layer)
+      for (const FetchOrder order : {FetchOrder::ready_first, FetchOrder::ascending})
+        fetch_patiently(model, store, {layer, all_experts(), order});
+  drain(store, faults);
+  EXPECT_EQ(faults.stuck(), 0u);
+}
+
+class FaultsOfDrives : public testing::TestWithParam<DriveChoice> {
+ protected:
+  void SetUp() override {
+    const auto store = model.open({.drive = GetParam()});
+    if (store->drive().kind() != GetParam().kind) GTEST_SKIP() << testing::PrintToString(store->refusals());
+  }
+  ExpertStoreOptions options() const {
+    return {.budget_bytes = model.all_bytes() / 2,
+            .drive = GetParam(),
+            .speculates = false,
+            .piece_bytes = kSmallPieces};
+  }
+  // The script with a fault at each of its reads in turn, in one store from beginning to end: faults do not add up.
+  void fail_at_every_read(const ExpertStoreOptions& store_options, DriveFaultKind kind,
+                          const std::string& cause) {
+    const auto faults = std::make_shared<DriveFaults>();
+    std::uint64_t failures = 0;
+    const auto store = model.open(store_options, faults);
+    for (std::uint64_t index = 0;; ++index) {
+      const std::uint64_t reads_before = faults->reads();
+      faults->set_plan({.faults = {{.kind = kind, .index = index}}});
+      const std::optional<Failure> failure = run_script(model, *store);
+      if (!failure && faults->reads() - reads_before <= index) break;  // that was all
+      ASSERT_TRUE(failure) << "read " << index << " has failed, and nobody has noticed";
+      ++failures;
+      expect_named(model, *failure, cause);
+      faults->set_plan({});
+      faults->release_stuck();
+      fetch_patiently(model, *store, script()[failure->at]);
+      expect_nothing_is_lost(model, *store, *faults);
+      if (HasFailure()) FAIL() << "after a fault at read " << index;
+    }
+    EXPECT_GT(failures, 20u);
+  }
+  StoredModel model;
+};
+INSTANTIATE_TEST_SUITE_P(, FaultsOfDrives, testing::ValuesIn(kEveryDrive),
+                         [](const auto& choice) { return std::string(name_of(choice.param.kind)); });
+
+TEST_P(FaultsOfDrives, AReadThatFailsNamesItsPlaceAndIsReadAgain) {
+  fail_at_every_read(options(), DriveFaultKind::error, "Input/output error");
+}
+
+TEST_P(FaultsOfDrives, AReadPastTheEndNamesItsPlaceAndIsReadAgain) {
+  fail_at_every_read(options(), DriveFaultKind::end_of_file, "the file has been cut off");
+}
+
+TEST_P(FaultsOfDrives, AFlippedBitIsNoticedWhereReadsAreVerified) {
+  ExpertStoreOptions verifying = options();
+  verifying.verifies_reads = true;
+  fail_at_every_read(verifying, DriveFaultKind::flipped_bit, "checksum");
+}
+
+TEST_P(FaultsOfDrives, AReadThatDoesNotComeBackIsGivenUpAndItsSlotComesBack) {
+  ExpertStoreOptions impatient = options();
+  impatient.patience = std::chrono::milliseconds(20);
+  fail_at_every_read(impatient, DriveFaultKind::stuck, "no answer");
+}
+
+TEST_P(FaultsOfDrives, AShortReadIsContinuedWhereItEnded) {
+  const auto faults = std::make_shared<DriveFaults>();
+  ExpertStoreOptions verifying = options();
+  verifying.verifies_reads = true;
+  for (const std::uint64_t piece_bytes : {kSmallPieces, ExpertStoreOptions().piece_bytes}) {
+    verifying.piece_bytes = piece_bytes;
+    const auto store = model.open(verifying, faults);
+    for (std::uint64_t index = 0;; ++index) {
+      const std::uint64_t before = faults->reads();
+      faults->set_plan({.faults = {{.kind = DriveFaultKind::short_read, .index = index}}});
+      const std::optional<Failure> failure = run_script(model, *store);
+      ASSERT_FALSE(failure) << failure->error.message();
+      if (faults->reads() - before <= index) break;
+    }
+    // Even if every read is cut short, again and again.
+    faults->set_plan({.faults = {{.kind = DriveFaultKind::short_read, .index = 0, .and_all_later = true}}});
+    fetch_everything_twice(model, *store);
+    drain(*store, *faults);
+  }
+}
+
+TEST_P(FaultsOfDrives, AFlippedBitIsNotNoticedWhereNobodyLooks) {
+  const auto faults = std::make_shared<DriveFaults>();
+  const auto store = model.open(options(), faults);
+  faults->set_plan({.faults = {{.kind = DriveFaultKind::flipped_bit, .index = 0}}});
+  const WantedExperts wanted = {2};
+  Fetch fetch = store->begin(LayerId(1), wanted, FetchOrder::ready_first);
+  const Result<std::optional<Lease>> lease = fetch.next();
+  ASSERT_TRUE(lease && *lease);
+  EXPECT_FALSE(model.is_right(1, **lease));
+}
+
+TEST_P(FaultsOfDrives, AnyOrderOfCompletionsGivesTheRightBytes) {
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    const auto faults = std::make_shared<DriveFaults>();
+    ExpertStoreOptions any = options();
+    any.speculates = seed % 2 == 0;
+    any.budget_bytes = seed % 3 == 0 ? model.all_bytes() : model.all_bytes() / seed;
+    any.budget_bytes = std::max(any.budget_bytes, model.least_bytes());
+    const auto store = model.open(any, faults);
+    faults->set_plan({.pick = random_pick(seed)});
+    live(model, *store, static_cast<unsigned>(seed), 40);
+    fetch_everything_twice(model, *store);
+    drain(*store, *faults);
+    if (HasFailure()) FAIL() << "with seed " << seed;
+  }
+}
+
+// Whatever fails, and however often: a fetch says so or hands out the right bytes.
+TEST_P(FaultsOfDrives, RandomFaultsNeverGiveWrongBytesAndNeverLoseASlot) {
+  std::uint64_t failed = 0;
+  for (unsigned seed = 1; seed <= 8; ++seed) {
+    std::mt19937 random(seed);
+    const auto faults = std::make_shared<DriveFaults>();
+    ExpertStoreOptions any = options();
+    any.speculates = seed % 2 == 0;
+    any.verifies_reads = true;
+    any.budget_bytes = std::max(model.least_bytes(), model.all_bytes() * (seed % 5) / 4);
+    any.patience = std::chrono::milliseconds(20);
+    const auto store = model.open(any, faults);
+    for (int i = 0; i < 60; ++i) {
+      DriveFaultPlan plan;
+      constexpr DriveFaultKind kKinds[] = {DriveFaultKind::error, DriveFaultKind::end_of_file,
+                                           DriveFaultKind::short_read, DriveFaultKind::flipped_bit,
+                                           DriveFaultKind::stuck};
+      for (std::uint64_t n = 0; n < 8; ++n)
+        if (random() % 4 == 0) plan.faults.push_back({.kind = kKinds[random() % 5], .index = n});
+      if (random() % 2 == 0) plan.pick = random_pick(random());
+      faults->set_plan(plan);
+      const auto layer = static_cast<std::uint32_t>(random() % StoredModel::kLayers);
+      if (random() % 2 == 0) store->hint(LayerId(1 - layer), random_wanted(random), 1.0F);
+      const FetchOrder order = random() % 2 == 0 ? FetchOrder::ascending : FetchOrder::ready_first;
+      const WantedExperts wanted = random_wanted(random);
+      if (random() % 8 == 0) {
+        const Fetch dropped = store->begin(LayerId(layer), wanted, order);
+      }
+      failed += !try_fetch(model, *store, layer, wanted, order);  // looks at the bytes
+      if (random() % 2 == 0) store->poll();
+      if (random() % 3 == 0) faults->release_stuck();
+    }
+    faults->set_plan({});
+    faults->release_stuck();
+    drain(*store, *faults);  // faults that have begun already
+    expect_nothing_is_lost(model, *store, *faults);
+    if (HasFailure()) FAIL() << "with seed " << seed;
+  }
+  EXPECT_GT(failed, 50u);
+}
+
+TEST_P(FaultsOfDrives, AStoreGoesWhileReadsAreOutAtEveryOneOfThem) {
+  for (std::uint64_t index = 0; index < 12; ++index)
+    for (const bool is_stuck : {true, false}) {
+      const auto faults = std::make_shared<DriveFaults>();
+      ExpertStoreOptions impatient = options();
+      impatient.speculates = true;
+      impatient.patience = std::chrono::milliseconds(1);
+      const auto store = model.open(impatient, faults);
+      DriveFaultPlan plan{.faults = {}, .pick = random_pick(index)};
+      const auto kind = is_stuck ? DriveFaultKind::stuck : DriveFaultKind::error;
+      plan.faults = {{.kind = kind, .index = index, .and_all_later = is_stuck}};
+      faults->set_plan(plan);
+      store->hint(LayerId(1), all_experts(), 1.0F);
+      const WantedExperts wanted = all_experts();
+      const bool has_come = try_fetch(model, *store, 0, wanted).has_value();
+      EXPECT_FALSE(has_come && is_stuck);  // one error may be a guess's
+      { const Fetch dropped = store->begin(LayerId(1), wanted, FetchOrder::ascending); }
+    }
+}
+
+// ---- The end of a fetch ----
+
+class FaultsOfAFetch : public testing::Test {
+ protected:
+  ExpertStoreOptions options() const {
+    return {.budget_bytes = model.all_bytes() / 2,
+            .drive = {DriveKind::buffered, {}},
+            .piece_bytes = kSmallPieces};
+  }
+  StoredModel model;
+  std::shared_ptr<DriveFaults> faults = std::make_shared<DriveFaults>();
+};
+
+TEST_F(FaultsOfAFetch, AfterAnErrorTheFetchIsOverAndItsLeasesAreStillGood) {
+  const auto store = model.open(options(), faults);
+  const WantedExperts first = {0}, wanted = {0, 1, 2};
+  expect_fetch(model, *store, 1, first);
+  faults->set_plan({.faults = {{.kind = DriveFaultKind::error, .index = 0, .and_all_later = true}}});
+  {
+    Fetch fetch = store->begin(LayerId(1), wanted, FetchOrder::ascending);
+    const Result<std::optional<Lease>> lease = fetch.next();
+    // The error may already be known; an expert that was there may be handed out before it is.
+    const Result<std::optional<Lease>> failed = fetch.next();
+    ASSERT_FALSE(failed);
+    EXPECT_FALSE(fetch.is_one_ready());
+    const Result<std::optional<Lease>> again = fetch.next();
+    ASSERT_FALSE(again);
+    EXPECT_EQ(again.error().message(), failed.error().message());
+    if (lease) {
+      ASSERT_TRUE(*lease);
+      EXPECT_TRUE(model.is_right(1, **lease));
+    }
+  }
+  faults->set_plan({});
+  expect_fetch(model, *store, 1, wanted);
+}
+
+TEST_F(FaultsOfAFetch, AnErrorIsNotTheNextFetchs) {
+  const auto store = model.open(options(), faults);
+  faults->set_plan({.faults = {{.kind = DriveFaultKind::error, .index = 0, .and_all_later = true}}});
+  const WantedExperts wanted = {0, 1, 2};
+  {
+    const Fetch dropped = store->begin(LayerId(0), wanted, FetchOrder::ready_first);
+  }  // its errors are nobody's
+  faults->set_plan({});
+  expect_fetch(model, *store, 0, wanted);
+  expect_fetch(model, *store, 1, wanted);
+}
+
+TEST_F(FaultsOfAFetch, WhileAReadIsStuckOthersAreServed) {
+  ExpertStoreOptions impatient = options();
+  impatient.patience = std::chrono::milliseconds(20);
+  const auto store = model.open(impatient, faults);
+  faults->set_plan({.faults = {{.kind = DriveFaultKind::stuck, .index = 1}}});
+  const ScriptedFetch stuck{1, {2}, FetchOrder::ready_first};
+  for (int i = 0; i < 3; ++i) {  // it is not asked for again and again
+    const Result<WantedExperts> failed = try_fetch(model, *store, stuck.layer, stuck.wanted);
+    ASSERT_FALSE(failed);
+    EXPECT_THAT(failed.error().message(), AllOf(HasSubstr("expert 2 of layer 1"), HasSubstr("no answer"),
+                                                HasSubstr(model.file(1).native())));
+    EXPECT_EQ(faults->stuck(), 1u);
+  }
+  for (int i = 0; i < 3; ++i) {
+    fetch_patiently(model, *store, {0, {0, 1, 2, 3, 4}, FetchOrder::ready_first});
+    fetch_patiently(model, *store, {1, {0, 1, 3, 4, 5}, FetchOrder::ascending});
+  }
+  faults->release_stuck();
+  fetch_patiently(model, *store, stuck);
+  expect_nothing_is_lost(model, *store, *faults);
+}
+
+TEST_F(FaultsOfAFetch, ADriveThatIsGoneAndComesBackIsUsedAgain) {
+  ExpertStoreOptions impatient = options();
+  impatient.patience = std::chrono::milliseconds(5);
+  const auto store = model.open(impatient, faults);
+  faults->set_plan({.faults = {{.kind = DriveFaultKind::stuck, .index = 0, .and_all_later = true}}});
+  for (int i = 0; i < 6; ++i)
+    for (std::uint32_t layer = 0; layer < StoredModel::kLayers; ++layer) {
+      const Result<WantedExperts> failed = try_fetch(
+          model, *store, layer, all_experts(), i % 2 == 0 ? FetchOrder::ascending : FetchOrder::ready_first);
+      ASSERT_FALSE(failed);
+      EXPECT_THAT(failed.error().message(),
+                  AllOf(HasSubstr("of layer " + std::to_string(layer)), HasSubstr("no answer"),
+                        HasSubstr(model.file(layer).native())));
+    }
+  faults->set_plan({});
+  faults->release_stuck();
+  expect_nothing_is_lost(model, *store, *faults);
+}
+
+// ---- Guesses ----
+
+TEST_F(FaultsOfAFetch, ReadsOfGuessesThatFailFailNobody) {
+  for (const DriveFaultKind kind :
+       {DriveFaultKind::error, DriveFaultKind::end_of_file, DriveFaultKind::flipped_bit}) {
+    ExpertStoreOptions verifying = options();
+    verifying.verifies_reads = true;
+    const auto store = model.open(verifying, faults);
+    for (std::uint64_t index = 0; index < 10; ++index) {
+      const ExpertStatistics before = store->statistics();
+      faults->set_plan({.faults = {{.kind = kind, .index = index, .and_all_later = index % 2 == 0}}});
+      const std::uint32_t layer = index % StoredModel::kLayers;
+      store->hint(LayerId(layer), all_experts(), 1.0F);
+      for (int i = 0; i < 4; ++i) {
+        store->poll();
+        drain(*store, *faults);
+      }
+      EXPECT_EQ(store->statistics().demanded_bytes, before.demanded_bytes);
+      faults->set_plan({});
+      expect_fetch(model, *store, layer, all_experts());
+    }
+    EXPECT_GT(store->statistics().speculated_bytes, 0u);
+    expect_nothing_is_lost(model, *store, *faults);
+  }
+}
+
+TEST_F(FaultsOfAFetch, FillingThatFailsFailsNobody) {
+  ExpertStoreOptions all = options();
+  all.budget_bytes = model.all_bytes();
+  for (const DriveFaultKind kind : {DriveFaultKind::error, DriveFaultKind::end_of_file}) {
+    const auto store = model.open(all, faults);
+    faults->set_plan({.faults = {{.kind = kind, .index = 0, .and_all_later = true}}});
+    for (int i = 0; i < 100; ++i) store->poll();
+    drain(*store, *faults);
+    EXPECT_GT(store->statistics().filled_bytes, 0u);
+    faults->set_plan({});
+    fetch_everything_twice(model, *store);
+    drain(*store, *faults);
+  }
+}
+
+TEST_F(FaultsOfAFetch, AStuckGuessKeepsNobodyElseWaiting) {
+  ExpertStoreOptions impatient = options();
+  impatient.patience = std::chrono::milliseconds(20);
+  const auto store = model.open(impatient, faults);
+  faults->set_plan({.faults = {{.kind = DriveFaultKind::stuck, .index = 0}}});
+  const WantedExperts guess = {4};
+  store->hint(LayerId(1), guess, 1.0F);
+  store->poll();
+  EXPECT_EQ(faults->stuck(), 1u);
+  for (int i = 0; i < 3; ++i) {
+    fetch_patiently(model, *store, {0, {0, 1, 2, 3, 4, 5}, FetchOrder::ascending});
+    fetch_patiently(model, *store, {1, {0, 1, 2, 3, 5}, FetchOrder::ready_first});
+  }
+  EXPECT_EQ(faults->stuck(), 1u);
+  faults->release_stuck();
+  expect_nothing_is_lost(model, *store, *faults);
+}
+
+}  // namespace
+}  // namespace moeflux
