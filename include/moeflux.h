@@ -84,6 +84,12 @@ typedef struct mf_message {
 typedef struct mf_engine mf_engine;
 typedef struct mf_session mf_session;
 
+/* What is read while the drive would idle. It changes no bit of what is computed. */
+typedef enum mf_prefetch {
+  MF_PREFETCH_PREVIOUS = 0, /* the experts of the session's last token */
+  MF_PREFETCH_OFF = 1
+} mf_prefetch;
+
 /* In every struct of options struct_size is its sizeof where the caller was compiled, which lets old callers
  * meet new libraries; everything else may be 0. Begin with: mf_engine_options o = {0}; o.struct_size = sizeof
  * o; */
@@ -98,6 +104,14 @@ typedef struct mf_engine_options {
   uint32_t reserved;            /* 0 */
   uint64_t kv_budget_bytes;     /* keys and values of all sessions together; 0: no limit */
   uint64_t usable_memory_bytes; /* that the engine may take; 0: what the machine has available */
+
+  /* Experts that memory has no room for are read when they are wanted. */
+  uint64_t expert_cache_bytes; /* memory for experts; 0: what the memory plan leaves, all if that is enough */
+  /* How they are read: "uring", "pread", "buffered", each the next one where the system refuses it; or
+   * "sim:3G,100us", as a drive would of that speed and latency. NULL: by what the machine has. */
+  const char* io;
+  uint32_t prefetch;     /* an mf_prefetch */
+  uint32_t verify_reads; /* nonzero: every expert that is read is compared with its checksum */
 } mf_engine_options;
 
 /* Reads the weights. *engine is set on success and NULL otherwise. */
@@ -114,14 +128,48 @@ typedef struct mf_engine_info {
   uint32_t experts_per_token; /* 0: no layer has routed experts */
   uint32_t step_rows;
   uint32_t threads;
-  uint32_t end_tokens; /* how many there are */
-  const char* isa;     /* as long as the engine */
-  const char* family;  /* "qwen3_5_moe", "deepseek_v3" */
+  uint32_t end_tokens;     /* how many there are */
+  const char* isa;         /* as long as the engine */
+  const char* family;      /* "qwen3_5_moe", "deepseek_v3" */
+  uint32_t expert_slots;   /* experts that memory has room for, of all layers together */
+  uint32_t expert_records; /* that the model has; as many slots: none is ever read twice */
+  /* How experts are read, as long as the engine: "io_uring, direct reads, fixed buffers"; "": not at all. */
+  const char* drive;
 } mf_engine_info;
 
 MF_API mf_status mf_engine_get_info(const mf_engine* engine, mf_engine_info* info, mf_message* why);
 /* The end token number `index`, or -1. A text ends at any of them. */
 MF_API int32_t mf_engine_end_token(const mf_engine* engine, uint32_t index);
+
+/* What streaming the experts took since the engine was opened; a part of the time is a difference of two. */
+typedef struct mf_expert_statistics {
+  uint32_t struct_size; /* set by the caller; no more than this is written */
+  uint32_t reserved;
+
+  /* Experts that were wanted, once a layer and step. */
+  uint64_t hits;   /* in memory */
+  uint64_t misses; /* had to be read */
+  uint64_t late;   /* were being read when they were wanted */
+
+  /* Handed to the drive. */
+  uint64_t reads;            /* pieces of experts */
+  uint64_t demanded_bytes;   /* because they were wanted */
+  uint64_t speculated_bytes; /* because they might be */
+  uint64_t filled_bytes;     /* because there was room for all */
+
+  /* What became of speculation; what is still unused is in none of them. */
+  uint64_t useful_bytes;                                /* there in time */
+  uint64_t late_bytes;                                  /* wanted before they were there */
+  uint64_t wasted_bytes;                                /* gone unused */
+  uint64_t useful_guesses, late_guesses, wrong_guesses; /* the same, in experts; wrong when not wanted */
+
+  uint64_t waiting_ns; /* a layer stood still for its experts */
+  uint64_t reading_ns; /* at least one read was out, as far as anybody looked */
+} mf_expert_statistics;
+
+/* Waits for the step that runs, if one does. */
+MF_API mf_status mf_engine_get_expert_statistics(const mf_engine* engine, mf_expert_statistics* statistics,
+                                                 mf_message* why);
 
 /* ---- Steps --------------------------------------------------------------------------------------------- */
 
@@ -348,6 +396,8 @@ MF_API mf_status mf_generate(mf_session* session, const mf_text* text, const mf_
  *   - mf_memory_seq_rm goes back to the exact state; the original lost the recurrent layers, and the tail
  *     after a middle range.
  *   - mf_state_load changes nothing when it fails. It reads the original's snapshots (versions 1 and 2) too.
+ *   - The misses of mf_prefetch_stats are wrong guesses; the original counted wanted experts that it had not
+ *     guessed, many of which are in memory here.
  *   - seq_id is 0 or -1, which mean the same; any other number is a failure.
  *
  * Its diagnostics of single operations are gone. What replaces them:
@@ -417,11 +467,12 @@ MF_API int mf_restore_to(mf_ctx* ctx, size_t pos);
 MF_API void mf_set_max_checkpoints(mf_ctx* ctx, size_t count); /* from the next checkpoint on; 4 at first */
 MF_API size_t mf_checkpoint_count(const mf_ctx* ctx);          /* 0 for NULL */
 
-/* Guessed reads of experts that were used, and wanted experts that nobody had guessed. Today all experts are
- * held in memory and nothing is guessed: both are 0, and the other two have nothing to do. Either pointer may
- * be NULL. */
+/* Guesses at the next token's experts, since the context was opened or mf_prefetch_reset was called: `hits`
+ * were wanted, `misses` were read for nothing. An expert that is in memory already needs no guess, so both
+ * stay as they are once memory holds all of them. Either pointer may be NULL; both are 0 for NULL. */
 MF_API void mf_prefetch_stats(const mf_ctx* ctx, uint64_t* hits, uint64_t* misses);
-MF_API void mf_prefetch_reset(mf_ctx* ctx);
+MF_API void mf_prefetch_reset(mf_ctx* ctx); /* they are counted from 0 again */
+/* Nothing is guessed from the tokens before; the next token is the first to guess from. */
 MF_API void mf_prefetch_clear_predictions(mf_ctx* ctx);
 
 #ifdef __cplusplus

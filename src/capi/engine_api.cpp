@@ -1,19 +1,23 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstddef>
 #include <span>
 #include <vector>
 
 #include "capi/border.h"
 #include "capi/handles.h"
+#include "io/drive.h"
 #include "io/posix_file_system.h"
 
 namespace moeflux {
 namespace {
 
 // The sizes of the first version. A field that is added later comes after these, and leaves them as they are.
-constexpr std::size_t kFirstEngineOptions = sizeof(mf_engine_options);
-constexpr std::size_t kFirstEngineInfo = sizeof(mf_engine_info);
+constexpr std::size_t kFirstEngineOptions = offsetof(mf_engine_options, expert_cache_bytes);
+constexpr std::size_t kFirstEngineInfo = offsetof(mf_engine_info, expert_slots);
+constexpr std::size_t kFirstExpertStatistics = sizeof(mf_expert_statistics);
 constexpr std::size_t kFirstStepOptions = sizeof(mf_step_options);
 
 // A new StepPoint does not compile before it has a number in moeflux.h.
@@ -32,7 +36,21 @@ mf_step_point point_of(StepPoint point) {
   return MF_RESIDUAL;
 }
 
-EngineOptions options_of(const mf_engine_options& given) {
+Status take_streaming(const mf_engine_options& given, EngineOptions& options) {
+  options.expert_cache_bytes = given.expert_cache_bytes;
+  if (given.io != nullptr) {
+    Result<DriveChoice> drive = parse_drive_choice(given.io);
+    if (!drive) return std::move(drive).error().during("io");
+    options.drive = *drive;
+  }
+  if (given.prefetch != MF_PREFETCH_PREVIOUS && given.prefetch != MF_PREFETCH_OFF)
+    return Error(ErrorCode::invalid_argument, fmt::format("{} is none of MF_PREFETCH_*", given.prefetch));
+  options.prefetches = given.prefetch != MF_PREFETCH_OFF;
+  options.verifies_reads = given.verify_reads != 0;
+  return {};
+}
+
+Result<EngineOptions> options_of(const mf_engine_options& given) {
   EngineOptions options;
   if (given.isa != nullptr) options.isa = given.isa;
   options.threads = given.threads;
@@ -41,6 +59,7 @@ EngineOptions options_of(const mf_engine_options& given) {
   options.experts_per_token = given.experts_per_token;
   if (given.kv_budget_bytes != 0) options.kv_budget_bytes = given.kv_budget_bytes;
   options.usable_memory_bytes = given.usable_memory_bytes;
+  MF_TRY_STATUS(take_streaming(given, options));
   return options;
 }
 
@@ -57,7 +76,45 @@ mf_engine_info info_of(const Engine& engine) {
   info.end_tokens = static_cast<std::uint32_t>(engine.config().end_tokens.size());
   info.isa = engine.options().isa.c_str();
   info.family = name_of(engine.config().family).data();
+  info.expert_slots = engine.streaming().slots;
+  info.expert_records = engine.streaming().records;
+  info.drive = engine.streaming().drive.c_str();
   return info;
+}
+
+mf_expert_statistics statistics_of(const ExpertStatistics& found) {
+  static_assert(sizeof(ExpertStatistics) == sizeof(mf_expert_statistics) - 2 * sizeof(std::uint32_t),
+                "every counter has a field in moeflux.h");
+  const auto nanoseconds = [](std::chrono::nanoseconds time) {
+    return static_cast<std::uint64_t>(time.count());
+  };
+  mf_expert_statistics statistics{};
+  statistics.hits = found.hits;
+  statistics.misses = found.misses;
+  statistics.late = found.late;
+  statistics.reads = found.reads;
+  statistics.demanded_bytes = found.demanded_bytes;
+  statistics.speculated_bytes = found.speculated_bytes;
+  statistics.filled_bytes = found.filled_bytes;
+  statistics.useful_bytes = found.useful_bytes;
+  statistics.late_bytes = found.late_bytes;
+  statistics.wasted_bytes = found.wasted_bytes;
+  statistics.useful_guesses = found.useful_guesses;
+  statistics.late_guesses = found.late_guesses;
+  statistics.wrong_guesses = found.wrong_guesses;
+  statistics.waiting_ns = nanoseconds(found.waiting);
+  statistics.reading_ns = nanoseconds(found.reading);
+  return statistics;
+}
+
+// Fills a struct of the caller's with `found`, as far as the caller knows it.
+template <class Struct>
+Status hand_out(Struct found, std::string_view name, std::size_t first_size, Struct* out) {
+  const std::uint32_t size = out->struct_size;
+  if (size < first_size) return wrong_struct_size(name, sizeof(Struct), size);
+  found.struct_size = size;
+  std::memcpy(out, &found, std::min<std::size_t>(size, sizeof(found)));
+  return {};
 }
 
 // `tokens` keeps what the segment refers to.
@@ -126,8 +183,9 @@ mf_status mf_engine_open(const mf_engine_options* options, mf_engine** engine, m
     if (options == nullptr) return null_argument("options");
     MF_TRY(const mf_engine_options known, read_options(options, "mf_engine_options", kFirstEngineOptions));
     if (known.packed_model == nullptr) return null_argument("packed_model");
+    MF_TRY(const EngineOptions wanted, options_of(known));
     PosixFileSystem files;
-    MF_TRY(auto opened, Engine::open(files, known.packed_model, options_of(known)));
+    MF_TRY(auto opened, Engine::open(files, known.packed_model, wanted));
     *engine = new mf_engine{std::move(opened)};
     return {};
   });
@@ -139,12 +197,17 @@ mf_status mf_engine_get_info(const mf_engine* engine, mf_engine_info* info, mf_m
   return at_the_border(why, [&]() -> Status {
     if (engine == nullptr) return null_argument("engine");
     if (info == nullptr) return null_argument("info");
-    const std::uint32_t size = info->struct_size;
-    if (size < kFirstEngineInfo) return wrong_struct_size("mf_engine_info", sizeof(mf_engine_info), size);
-    mf_engine_info known = info_of(*engine->engine);
-    known.struct_size = size;
-    std::memcpy(info, &known, std::min<std::size_t>(size, sizeof(known)));
-    return {};
+    return hand_out(info_of(*engine->engine), "mf_engine_info", kFirstEngineInfo, info);
+  });
+}
+
+mf_status mf_engine_get_expert_statistics(const mf_engine* engine, mf_expert_statistics* statistics,
+                                          mf_message* why) {
+  return at_the_border(why, [&]() -> Status {
+    if (engine == nullptr) return null_argument("engine");
+    if (statistics == nullptr) return null_argument("statistics");
+    return hand_out(statistics_of(engine->engine->expert_statistics()), "mf_expert_statistics",
+                    kFirstExpertStatistics, statistics);
   });
 }
 

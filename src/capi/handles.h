@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "base/result.h"
@@ -29,6 +30,16 @@ struct mf_session {
 struct mf_text {
   explicit mf_text(moeflux::ModelText opened) : text(std::move(opened)) {}
   moeflux::ModelText text;
+};
+
+// An engine with one session.
+struct mf_ctx {
+  mf_ctx(moeflux::Session started, std::string called)
+      : session(std::move(started)), name(std::move(called)) {}
+  moeflux::Session session;
+  const std::string name;
+  moeflux::ExpertStatistics counted_from;  // what mf_prefetch_stats leaves out
+  mutable mf_message last = {};
 };
 
 struct mf_cancel {

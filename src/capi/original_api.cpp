@@ -15,14 +15,6 @@
 #include "io/posix_file_system.h"
 #include "model/packed_model.h"
 
-struct mf_ctx {
-  mf_ctx(moeflux::Session started, std::string called)
-      : session(std::move(started)), name(std::move(called)) {}
-  moeflux::Session session;
-  const std::string name;
-  mutable mf_message last = {};
-};
-
 namespace moeflux {
 namespace {
 
@@ -224,11 +216,23 @@ void mf_set_max_checkpoints(mf_ctx* ctx, size_t count) {
 
 size_t mf_checkpoint_count(const mf_ctx* ctx) { return ctx == nullptr ? 0 : ctx->session.checkpoint_count(); }
 
-void mf_prefetch_stats(const mf_ctx*, uint64_t* hits, uint64_t* misses) {
-  if (hits != nullptr) *hits = 0;
-  if (misses != nullptr) *misses = 0;
+void mf_prefetch_stats(const mf_ctx* ctx, uint64_t* hits, uint64_t* misses) {
+  ExpertStatistics counted;
+  if (ctx != nullptr) counted = ctx->session.engine().expert_statistics() - ctx->counted_from;
+  if (hits != nullptr) *hits = counted.useful_guesses + counted.late_guesses;
+  if (misses != nullptr) *misses = counted.wrong_guesses;
 }
 
-void mf_prefetch_reset(mf_ctx*) {}
+void mf_prefetch_reset(mf_ctx* ctx) {
+  on_context(ctx, [&](Session& session) -> Status {
+    ctx->counted_from = session.engine().expert_statistics();
+    return {};
+  });
+}
 
-void mf_prefetch_clear_predictions(mf_ctx*) {}
+void mf_prefetch_clear_predictions(mf_ctx* ctx) {
+  on_context(ctx, [](Session& session) -> Status {
+    session.forget_predictions();
+    return {};
+  });
+}

@@ -179,6 +179,9 @@ class Session {
   // As new; checkpoints are gone.
   void clear();
 
+  // The next step is not guessed at: which experts the last token chose is forgotten.
+  void forget_predictions() { history_.forget(); }
+
   // ---- Checkpoints: see engine/checkpoints.h ----
   // Keeps the state under its position.
   Status checkpoint();

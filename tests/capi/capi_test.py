@@ -3,6 +3,8 @@
 
   capi_test.py use FOLDER MOEFLUX PROGRAM
       PROGRAM calls every function, on models that MOEFLUX packs into FOLDER
+  capi_test.py streaming MOEFLUX PROGRAM
+      PROGRAM streams experts, and finds those that it may spoil spoiled
   capi_test.py text MOEFLUX PROGRAM
       PROGRAM gives the reference's replies to all of Tern's conversations, and uses the rest of the text half
   capi_test.py header HEADER PROGRAM_C...
@@ -61,6 +63,14 @@ def use(folder_name: str, moeflux: str, program: str) -> None:
     shutil.rmtree(folder)
 
 
+def use_streaming(moeflux: str, program: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="capi-test-") as name:
+        models = [pathlib.Path(name, model) for model in ("qwen", "deepseek", "spoiled")]
+        for source, model in zip((QWEN, DEEPSEEK, QWEN), models):
+            run(moeflux, "pack", TINY / source, model)
+        print(run(program, *models), end="")
+
+
 def use_text(moeflux: str, program: str) -> None:
     cases = json.loads((ROOT / "tests" / "goldens" / "tern" / "golden_chat.json").read_text(encoding="utf-8"))
     assert len(cases) == 8
@@ -117,7 +127,8 @@ def example(document: str, moeflux: str, library: str) -> None:
 
 
 if __name__ == "__main__":
-    what = {"use": use, "text": use_text, "header": header_is_used, "exports": exports, "example": example}
+    what = {"use": use, "streaming": use_streaming, "text": use_text, "header": header_is_used,
+            "exports": exports, "example": example}
     if len(sys.argv) < 3 or sys.argv[1] not in what:
         sys.exit(__doc__)
     what[sys.argv[1]](*sys.argv[2:])

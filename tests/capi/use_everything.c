@@ -12,42 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define EXPECT(condition) expect((condition) != 0, #condition, __LINE__)
-#define EXPECT_STATUS(call, status, word) expect_status((call), (status), (word), #call, __LINE__)
-#define EXPECT_OK(call) EXPECT_STATUS((call), MF_OK, NULL)
+#include "expectations.h"
 
-enum { kTokens = 40, kThreads = 8, kMost = 4096 };
+enum { kTokens = 40, kThreads = 8 };
 
 static const char *qwen, *deepseek, *scratch, *original, *original_2bit, *stale;
-static mf_message why;
 static int32_t tokens[kTokens];
 static uint32_t ids[kTokens];
-
-static void expect(int kept, const char* what, int line) {
-  if (kept) return;
-  fprintf(stderr, "use_everything.c:%d: expected %s; last message: %s\n", line, what, why.text);
-  exit(1);
-}
-
-/* `word` is part of the message of a failure. */
-static void expect_status(mf_status found, mf_status wanted, const char* word, const char* what, int line) {
-  if (found != wanted) {
-    fprintf(stderr, "use_everything.c:%d: %s: expected %s, found %s: %s\n", line, what,
-            mf_status_name(wanted), mf_status_name(found), why.text);
-    exit(1);
-  }
-  if (word != NULL) expect(strstr(why.text, word) != NULL, word, line);
-}
-
-static float* new_logits(const size_t rows) {
-  float* const logits = (float*)calloc(rows * kMost, sizeof(float));
-  EXPECT(logits != NULL);
-  return logits;
-}
-
-static int same(const float* a, const float* b, size_t count) {
-  return memcmp(a, b, count * sizeof(float)) == 0;
-}
 
 static const char* in_scratch(const char* name) {
   static char path[4096];
@@ -315,33 +286,11 @@ static void a_packed_model_of_something_else_is_refused(void) {
 
 /* ---- Engines and sessions ------------------------------------------------------------------------------ */
 
-static mf_engine_options engine_options(const char* path) {
-  mf_engine_options options;
-  memset(&options, 0, sizeof options);
-  options.struct_size = sizeof options;
-  options.packed_model = path;
-  options.threads = 1;
-  return options;
-}
-
 static mf_step_options step_options(void) {
   mf_step_options options;
   memset(&options, 0, sizeof options);
   options.struct_size = sizeof options;
   return options;
-}
-
-static mf_engine* open_engine(const char* path) {
-  const mf_engine_options options = engine_options(path);
-  mf_engine* engine = NULL;
-  EXPECT_OK(mf_engine_open(&options, &engine, &why));
-  return engine;
-}
-
-static mf_session* open_session(mf_engine* engine) {
-  mf_session* session = NULL;
-  EXPECT_OK(mf_session_open(engine, NULL, &session, &why));
-  return session;
 }
 
 static void numbers_have_names(void) {
@@ -425,6 +374,7 @@ static void an_engine_says_what_it_is(void) {
   EXPECT(info.max_positions == 4096 && info.layers == 4 && info.dim == 128 && info.experts_per_token == 2);
   EXPECT(info.step_rows == 16 && info.threads == 1 && info.end_tokens == 1);
   EXPECT(strcmp(info.isa, "scalar") == 0 && strcmp(info.family, "deepseek_v3") == 0);
+  EXPECT(info.expert_records > 0 && info.expert_slots == info.expert_records && strlen(info.drive) > 0);
   EXPECT(mf_engine_end_token(engine, 0) == 511 && mf_engine_end_token(engine, 1) == -1);
   EXPECT(mf_engine_end_token(NULL, 0) == -1);
 
