@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/json.h"
 #include "base/printable.h"
 #include "base/sizes.h"
+#include "cli/wrapped.h"
 
 namespace moeflux::cli {
 namespace {
@@ -31,13 +34,67 @@ std::string describe_probe(const HugePageProbe& probe) {
                      human_bytes(probe.asked_bytes));
 }
 
+std::string describe_direct_reads(const DriveDiagnosis& drive) {
+  const std::optional<bool> works = drive.has_direct_reads();
+  return !works ? "unknown" : *works ? "work here" : "refused";
+}
+
+std::string describe_uring(const DriveDiagnosis& drive) {
+  if (const std::optional<bool> works = drive.has_uring()) return *works ? "works here" : "refused";
+  return drive.has_direct_reads() == false ? "not tried: it is for direct reads" : "unknown";
+}
+
+std::string describe_locked_memory(const DriveDiagnosis& drive) {
+  if (!drive.locked_memory_limit_bytes) return "no limit";
+  const std::uint64_t limit = *drive.locked_memory_limit_bytes;
+  const bool is_exempt = drive.has_fixed_buffers && drive.fixed_buffer_bytes > limit;
+  return fmt::format("{} at most{}", limit == 0 ? "0 B" : exact(limit),
+                     is_exempt ? ", but this user is exempt" : "");
+}
+
+std::string describe_fixed_buffers(const DriveDiagnosis& drive) {
+  if (drive.tried.empty()) return "unknown";
+  if (drive.has_uring() != true) return "not tried: they are io_uring's";
+  if (drive.fixed_buffer_bytes == 0) return "no memory to try it with";
+  return fmt::format("{} {}", human_bytes(drive.fixed_buffer_bytes),
+                     drive.has_fixed_buffers ? "registered" : "refused");
+}
+
+// Of all drives that were tried, each once.
+std::vector<std::string> refusals_of(const DriveDiagnosis& drive) {
+  std::vector<std::string> refusals;
+  for (const DriveTried& tried : drive.tried)
+    for (const std::string& refusal : tried.refusals)
+      if (std::ranges::find(refusals, refusal) == refusals.end()) refusals.push_back(refusal);
+  return refusals;
+}
+
+Json drive_json(const DriveDiagnosis& drive) {
+  const auto or_null = [](const auto& value) { return value ? Json(*value) : Json(nullptr); };
+  Json tried = Json::array();
+  for (const DriveTried& one : drive.tried)
+    tried.push_back({{"asked", name_of(one.asked)},
+                     {"found", one.found ? Json(name_of(*one.found)) : Json(nullptr)},
+                     {"description", one.description},
+                     {"refusals", one.refusals}});
+  return {
+      {"folder", drive.folder.native()},
+      {"problem", drive.problem.empty() ? Json(nullptr) : Json(drive.problem)},
+      {"direct_reads", or_null(drive.has_direct_reads())},
+      {"io_uring", or_null(drive.has_uring())},
+      {"locked_memory_limit_bytes", or_null(drive.locked_memory_limit_bytes)},
+      {"fixed_buffers", {{"tried_bytes", drive.fixed_buffer_bytes}, {"registered", drive.has_fixed_buffers}}},
+      {"chosen", tried.empty() ? Json(nullptr) : tried.front()["found"]},
+      {"tried", tried}};
+}
+
 }  // namespace
 
 std::string render_page(const Diagnosis& diagnosis) {
   const Machine& machine = diagnosis.machine;
   std::string page;
   const auto line = [&](std::string_view label, std::string_view name, std::string_view value) {
-    page += fmt::format("{:<12}{:<14}{}\n", label, name, printable(value));
+    page += wrapped(fmt::format("{:<12}{:<14}", label, name), 26, value);
   };
   const auto whole_line = [&](std::string_view label, std::string_view value) {
     page += fmt::format("{:<12}{}\n", label, printable(value, 80));
@@ -59,6 +116,15 @@ std::string render_page(const Diagnosis& diagnosis) {
   line("huge pages", "mode", machine.transparent_huge_pages);
   line("", "page", exact(machine.huge_page_bytes));
   line("", "tried", describe_probe(diagnosis.huge_pages));
+  const DriveDiagnosis& drive = diagnosis.drive;
+  line("drive", "folder", drive.folder.native());
+  if (!drive.problem.empty()) line("", "tried", "nothing: " + drive.problem);
+  line("", "direct reads", describe_direct_reads(drive));
+  line("", "io_uring", describe_uring(drive));
+  line("", "locked memory", describe_locked_memory(drive));
+  line("", "fixed buffers", describe_fixed_buffers(drive));
+  if (!drive.tried.empty() && drive.tried.front().found) line("", "chosen", drive.tried.front().description);
+  for (const std::string& refusal : refusals_of(drive)) line("", "note", refusal);
   return page;
 }
 
@@ -81,6 +147,7 @@ std::string render_json(const Diagnosis& diagnosis) {
                         {"page_bytes", machine.huge_page_bytes},
                         {"tried_bytes", diagnosis.huge_pages.asked_bytes},
                         {"granted_bytes", diagnosis.huge_pages.granted_bytes}};
+  json["drive"] = drive_json(diagnosis.drive);
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -8,8 +8,9 @@
 
 #include "base/json.h"
 #include "base/sizes.h"
-#include "cli/inspect.h"
+#include "cli/wrapped.h"
 #include "io/posix_file_system.h"
+#include "io/temporary_directory.h"
 
 namespace moeflux::cli {
 namespace {
@@ -28,6 +29,17 @@ Diagnosis sick() {
   diagnosis.machine.huge_page_bytes = 2 * kMiB;
   diagnosis.kernels = {{"avx512", false, false}, {"avx2", true, true}, {"scalar", true, false}};
   diagnosis.huge_pages = {16 * kMiB, 8 * kMiB};
+  diagnosis.drive.folder = "/models";
+  diagnosis.drive.locked_memory_limit_bytes = 8 * kMiB;
+  diagnosis.drive.fixed_buffer_bytes = 64 * kMiB;
+  diagnosis.drive.tried = {
+      {DriveKind::uring,
+       DriveKind::uring,
+       "io_uring, direct reads",
+       {"fixed buffers are refused (ENOMEM): 67.1 MB would be locked, and 8.39 MB may be; io_uring reads "
+        "without; to allow them, raise the limit of locked memory ('ulimit -l' or LimitMEMLOCK=)"}},
+      {DriveKind::pread, DriveKind::pread, "8 threads, direct reads", {}},
+      {DriveKind::buffered, DriveKind::buffered, "8 threads, page cache", {}}};
   return diagnosis;
 }
 
@@ -62,6 +74,77 @@ TEST(DoctorPage, HasTheSameNumbersAsJson) {
   EXPECT_EQ(json["huge_pages"]["granted_bytes"], 8 * kMiB);
 }
 
+TEST(DoctorPage, SaysHowFilesAreReadAndWhatWouldHelp) {
+  const std::string page = render_page(sick());
+  EXPECT_THAT(page, HasSubstr("drive       folder        /models\n"));
+  EXPECT_THAT(page, HasSubstr("\n            direct reads  work here\n"));
+  EXPECT_THAT(page, HasSubstr("\n            io_uring      works here\n"));
+  EXPECT_THAT(page, HasSubstr("\n            locked memory 8,388,608 B (8.39 MB) at most\n"));
+  EXPECT_THAT(page, HasSubstr("\n            fixed buffers 67.1 MB refused\n"));
+  EXPECT_THAT(page, HasSubstr("\n            chosen        io_uring, direct reads\n"));
+  EXPECT_THAT(page, HasSubstr("\n            note          fixed buffers are refused (ENOMEM)"));
+  EXPECT_THAT(page, HasSubstr("LimitMEMLOCK=)\n"));
+
+  Diagnosis well = sick();
+  well.drive.has_fixed_buffers = true;
+  EXPECT_THAT(render_page(well), HasSubstr("8,388,608 B (8.39 MB) at most, but this user is exempt\n"));
+  well.drive.locked_memory_limit_bytes.reset();
+  well.drive.tried[0].refusals.clear();
+  EXPECT_THAT(render_page(well), HasSubstr("locked memory no limit\n"));
+  EXPECT_THAT(render_page(well), HasSubstr("fixed buffers 67.1 MB registered\n"));
+  EXPECT_THAT(render_page(well), Not(HasSubstr("note")));
+}
+
+TEST(DoctorPage, SaysWhichDriveIsTakenInsteadAndEachReasonOnce) {
+  Diagnosis without_uring = sick();
+  without_uring.drive.tried[0] = {
+      DriveKind::uring, DriveKind::pread, "8 threads, direct reads", {"io_uring is refused (EPERM)"}};
+  EXPECT_THAT(render_page(without_uring), HasSubstr("io_uring      refused\n"));
+  EXPECT_THAT(render_page(without_uring), HasSubstr("fixed buffers not tried: they are io_uring's\n"));
+  EXPECT_THAT(render_page(without_uring), HasSubstr("chosen        8 threads, direct reads\n"));
+
+  Diagnosis without_direct = sick();
+  for (std::size_t i : {0u, 1u}) {
+    without_direct.drive.tried[i].found = DriveKind::buffered;
+    without_direct.drive.tried[i].refusals = {"direct reads of 'x' are refused (EINVAL)"};
+  }
+  const std::string page = render_page(without_direct);
+  EXPECT_THAT(page, HasSubstr("direct reads  refused\n"));
+  EXPECT_THAT(page, HasSubstr("io_uring      not tried: it is for direct reads\n"));
+  EXPECT_EQ(page.find("EINVAL"), page.rfind("EINVAL"));
+}
+
+TEST(DoctorPage, SaysSoWhereTheFolderCannotBeWritten) {
+  Diagnosis diagnosis = sick();
+  diagnosis.drive.tried.clear();
+  diagnosis.drive.problem = "cannot make a folder in '/models': Permission denied";
+  const std::string page = render_page(diagnosis);
+  EXPECT_THAT(page,
+              HasSubstr("tried         nothing: cannot make a folder in '/models': Permission denied\n"));
+  EXPECT_THAT(page, HasSubstr("direct reads  unknown\n"));
+  EXPECT_THAT(page, HasSubstr("io_uring      unknown\n"));
+  EXPECT_THAT(page, HasSubstr("fixed buffers unknown\n"));
+  EXPECT_THAT(page, Not(HasSubstr("\n            chosen")));
+  const Json drive = Json::parse(render_json(diagnosis))["drive"];
+  EXPECT_EQ(drive["problem"], diagnosis.drive.problem);
+  EXPECT_TRUE(drive["io_uring"].is_null() && drive["direct_reads"].is_null() && drive["chosen"].is_null());
+}
+
+TEST(DoctorPage, HasTheDriveAsJson) {
+  const Json drive = Json::parse(render_json(sick()))["drive"];
+  EXPECT_EQ(drive["folder"], "/models");
+  EXPECT_TRUE(drive["problem"].is_null());
+  EXPECT_EQ(drive["direct_reads"], true);
+  EXPECT_EQ(drive["io_uring"], true);
+  EXPECT_EQ(drive["locked_memory_limit_bytes"], 8 * kMiB);
+  EXPECT_EQ(drive["fixed_buffers"], Json({{"tried_bytes", 64 * kMiB}, {"registered", false}}));
+  EXPECT_EQ(drive["chosen"], "uring");
+  ASSERT_EQ(drive["tried"].size(), 3u);
+  EXPECT_EQ(drive["tried"][0]["asked"], "uring");
+  EXPECT_EQ(drive["tried"][0]["refusals"].size(), 1u);
+  EXPECT_EQ(drive["tried"][1]["description"], "8 threads, direct reads");
+}
+
 TEST(DoctorPage, ShowsTheLimitOfAControlGroup) {
   Diagnosis diagnosis = sick();
   diagnosis.machine.cgroup_limit_bytes = 8 * kGiB;
@@ -82,6 +165,7 @@ TEST(DoctorPage, LetsNoControlCharacterThroughAndKeepsItsColumns) {
   Diagnosis diagnosis = sick();
   diagnosis.machine.processor = "\x1b[31m" + std::string(300, 'x');
   diagnosis.machine.transparent_huge_pages = "\a";
+  diagnosis.drive.folder = "/\x1b" + std::string(300, 'y');
   EXPECT_THAT(render_page(diagnosis), Not(HasSubstr("\x1b")));
   EXPECT_THAT(render_page(diagnosis), Not(HasSubstr("\a")));
   std::istringstream lines(render_page(diagnosis));
@@ -90,9 +174,11 @@ TEST(DoctorPage, LetsNoControlCharacterThroughAndKeepsItsColumns) {
 
 TEST(DoctorPage, OfThisMachineNamesTheKernelsThatAreChosen) {
   PosixFileSystem files;
-  const Diagnosis diagnosis = diagnose(files);
+  const TemporaryDirectory folder;
+  const Diagnosis diagnosis = diagnose(files, folder.path());
   EXPECT_THAT(render_page(diagnosis), HasSubstr("chosen"));
   EXPECT_EQ(Json::parse(render_json(diagnosis))["kernels"].size(), diagnosis.kernels.size());
+  EXPECT_EQ(Json::parse(render_json(diagnosis))["drive"]["tried"].size(), 3u);
 }
 
 }  // namespace

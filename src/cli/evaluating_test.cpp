@@ -14,8 +14,8 @@
 
 #include "base/json.h"
 #include "cli/exit_code.h"
-#include "cli/inspect.h"
 #include "cli/packing.h"
+#include "cli/wrapped.h"
 #include "io/posix_file_system.h"
 #include "io/temporary_directory.h"
 #include "kernels/kernel_table.h"

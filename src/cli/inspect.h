@@ -10,8 +10,6 @@
 
 namespace moeflux::cli {
 
-inline constexpr std::size_t kPageColumns = 100;
-
 struct InspectOptions {
   std::string path;
   bool json = false;

@@ -6,9 +6,9 @@
 
 #include "base/json.h"
 #include "base/overloaded.h"
-#include "base/printable.h"
 #include "base/sizes.h"
 #include "cli/inspect.h"
+#include "cli/wrapped.h"
 
 namespace moeflux::cli {
 namespace {
@@ -18,25 +18,7 @@ constexpr std::size_t kLabelColumns = 10;
 // A page of "label   text" lines, wrapped at kPageColumns.
 class Page {
  public:
-  void line(std::string_view label, std::string_view text) {
-    const std::string clean = printable(text, std::string::npos);
-    std::string_view rest = clean;
-    const std::size_t room = kPageColumns - kLabelColumns;
-    bool first = true;
-    while (first || !rest.empty()) {
-      std::size_t take = std::min(rest.size(), room);
-      if (take < rest.size()) {
-        const std::size_t space = rest.rfind(' ', room);
-        if (space != std::string_view::npos && space > 0) take = space;
-        while (take > 1 && (static_cast<unsigned char>(rest[take]) & 0xC0) == 0x80)
-          --take;  // a whole character
-      }
-      out_ += fmt::format("{:<{}}{}\n", first ? label : "", kLabelColumns, rest.substr(0, take));
-      rest.remove_prefix(take);
-      while (rest.starts_with(' ')) rest.remove_prefix(1);
-      first = false;
-    }
-  }
+  void line(std::string_view label, std::string_view text) { out_ += wrapped(label, kLabelColumns, text); }
   void gap() { out_ += '\n'; }
   std::string text() && { return std::move(out_); }
 

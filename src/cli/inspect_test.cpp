@@ -11,6 +11,7 @@
 
 #include "base/json.h"
 #include "base/sizes.h"
+#include "cli/wrapped.h"
 #include "io/faulty_file_system.h"
 #include "io/posix_file_system.h"
 #include "io/temporary_directory.h"

@@ -286,7 +286,7 @@ ExitCode run(int argc, char** argv) {
   if (synth_command->parsed()) return finish(run_synth(files, synth));
   if (eval_command->parsed()) return finish(run_eval(files, eval, log));
   if (doctor_command->parsed()) {
-    const Diagnosis diagnosis = diagnose(files);
+    const Diagnosis diagnosis = diagnose(files, folder_of_models(files, places()));
     return print(doctor_json ? render_json(diagnosis) : render_page(diagnosis));
   }
   if (help->parsed()) return run_help(app, help_command);

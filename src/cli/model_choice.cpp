@@ -59,6 +59,8 @@ Status pack_into(FileSystem& files, const fs::path& source_path, const fs::path&
   return {};
 }
 
+fs::path cached_models(const Places& places) { return places.cache / "moeflux" / "models"; }
+
 // `name`: for the folder in the cache.
 Result<fs::path> packed_in_cache(FileSystem& files, const fs::path& source, std::string_view name,
                                  const Places& places, LogSink& log) {
@@ -69,7 +71,7 @@ Result<fs::path> packed_in_cache(FileSystem& files, const fs::path& source, std:
                     "or run 'moeflux pack SRC DST' and use -m DST",
                     source.native())};
   MF_TRY(const Digest digest, digest_of_checkpoint(files, source));
-  const fs::path models = places.cache / "moeflux" / "models";
+  const fs::path models = cached_models(places);
   std::string hex;
   for (const std::uint8_t byte : std::span(digest.bytes).first(6)) hex += fmt::format("{:02x}", byte);
   MF_TRY_STATUS(make_directories(files, models));
@@ -194,6 +196,12 @@ Result<fs::path> find_in_hub_caches(FileSystem& files, const std::string& reposi
       fmt::format("'{}' is not in the local Hugging Face cache ({}); download it first, for example with "
                   "'hf download {}'",
                   repository, looked_at.empty() ? "there is none" : looked_at, repository)};
+}
+
+fs::path folder_of_models(FileSystem& files, const Places& places) {
+  const Result<FileInfo> cached = files.info(cached_models(places));
+  if (!places.cache.empty() && cached && cached->kind == FileKind::directory) return cached_models(places);
+  return ".";
 }
 
 Result<ChosenModel> choose_model(FileSystem& files, const ModelChoice& choice, const Places& places,

@@ -31,6 +31,9 @@ struct Places {
 // From the environment: `variable` is like getenv. `program`: the running executable.
 Places find_places(FunctionRef<const char*(const char*)> variable, const std::filesystem::path& program);
 
+// The folder that models are cached in, or the current one where that is not there.
+std::filesystem::path folder_of_models(FileSystem& files, const Places& places);
+
 struct ModelChoice {
   std::string model;    // -m
   std::string hf_repo;  // -hf

@@ -82,6 +82,13 @@ TEST_F(ModelChoices, ACheckpointIsPackedIntoTheCacheOnce) {
   EXPECT_EQ(log.entries().size(), 1u);
 }
 
+TEST_F(ModelChoices, AreCachedInAFolderThatIsTheCurrentOneUntilItIsThere) {
+  EXPECT_EQ(folder_of_models(disk, places), ".");
+  EXPECT_EQ(folder_of_models(disk, Places{}), ".");
+  const fs::path model = packed({source});
+  EXPECT_EQ(folder_of_models(disk, places), model.parent_path());
+}
+
 TEST_F(ModelChoices, ACheckpointThatHasChangedIsPackedBesideTheOldOne) {
   const fs::path first = packed({source.string(), ""});
   temporary.write((source.lexically_relative(temporary.path()) / "notes.txt").string(), "new");

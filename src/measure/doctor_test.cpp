@@ -1,10 +1,14 @@
 #include "measure/doctor.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 
+#include "io/faulty_file_system.h"
 #include "io/posix_file_system.h"
+#include "io/temporary_directory.h"
 #include "kernels/kernel_table.h"
 
 namespace moeflux {
@@ -12,7 +16,14 @@ namespace {
 
 struct Doctor : testing::Test {
   PosixFileSystem files;
-  Diagnosis diagnosis = diagnose(files);
+  TemporaryDirectory folder;
+  Diagnosis diagnosis = diagnose(files, folder.path());
+  const DriveDiagnosis& drive = diagnosis.drive;
+
+  std::size_t left_in_folder() {
+    const auto names = files.list(folder.path());
+    return names ? names->size() : 99;
+  }
 };
 
 TEST_F(Doctor, ListsTheKernelsOfThisBuildFastestFirst) {
@@ -45,6 +56,67 @@ TEST_F(Doctor, LooksAtTheMachineThroughItsFiles) {
   EXPECT_EQ(diagnosis.machine.processor, machine.processor);
   EXPECT_EQ(diagnosis.machine.physical_cores, machine.physical_cores);
   EXPECT_EQ(diagnosis.machine.memory_total_bytes, machine.memory_total_bytes);
+}
+
+TEST_F(Doctor, TriesEveryDriveAndLeavesNothingBehind) {
+  EXPECT_EQ(drive.problem, "");
+  EXPECT_EQ(drive.folder, folder.path());
+  ASSERT_EQ(drive.tried.size(), 3u);
+  EXPECT_EQ(drive.tried[0].asked, DriveKind::uring);
+  EXPECT_EQ(drive.tried[1].asked, DriveKind::pread);
+  EXPECT_EQ(drive.tried[2].asked, DriveKind::buffered);
+  EXPECT_EQ(drive.tried[2].found, DriveKind::buffered);
+  EXPECT_EQ(drive.fixed_buffer_bytes, kFixedBufferProbeBytes);
+  EXPECT_EQ(left_in_folder(), 0u);
+}
+
+// Whatever this machine allows: a drive that is not the one that was asked for comes with a reason.
+TEST_F(Doctor, HasAReasonWhereADriveIsNotTheOneThatWasAskedFor) {
+  for (const DriveTried& tried : drive.tried) {
+    ASSERT_TRUE(tried.found);
+    EXPECT_NE(tried.description, "");
+    if (*tried.found != tried.asked) {
+      EXPECT_THAT(tried.refusals, testing::Contains(testing::HasSubstr("refused")));
+    }
+  }
+  if (drive.has_uring() == true && !drive.has_fixed_buffers) {
+    EXPECT_THAT(drive.tried[0].refusals, testing::Contains(testing::HasSubstr("fixed buffers")));
+  }
+}
+
+TEST_F(Doctor, SaysSoWhereTheFolderCannotBeWritten) {
+  const DriveDiagnosis nowhere = diagnose(files, folder / "nowhere").drive;
+  EXPECT_EQ(nowhere.folder, folder / "nowhere");
+  EXPECT_THAT(nowhere.problem, testing::HasSubstr("nowhere"));
+  EXPECT_TRUE(nowhere.tried.empty());
+  EXPECT_FALSE(nowhere.has_uring());
+  EXPECT_FALSE(nowhere.has_direct_reads());
+  EXPECT_EQ(left_in_folder(), 0u);
+}
+
+TEST_F(Doctor, NamesTheFolderInFull) {
+  EXPECT_EQ(diagnose(files, folder / "nowhere/..").drive.folder, folder.path());
+  EXPECT_EQ(diagnose(files, ".").drive.folder, std::filesystem::current_path());
+}
+
+TEST_F(Doctor, CleansUpWhenTheDiskIsFull) {
+  FaultyFileSystem faulty(files);
+  faulty.set_plan({.disk_bytes = 100});
+  EXPECT_THAT(diagnose(faulty, folder.path()).drive.problem, testing::HasSubstr("probe"));
+  EXPECT_EQ(left_in_folder(), 0u);
+}
+
+TEST(DriveDiagnoses, DoNotKnowOfIoUringWhereDirectReadsAreRefused) {
+  DriveDiagnosis drive;
+  drive.tried = {{DriveKind::uring, DriveKind::buffered, "", {}},
+                 {DriveKind::pread, DriveKind::buffered, "", {}}};
+  EXPECT_EQ(drive.has_uring(), std::nullopt);
+  EXPECT_EQ(drive.has_direct_reads(), false);
+  drive.tried = {{DriveKind::uring, DriveKind::pread, "", {}}, {DriveKind::pread, DriveKind::pread, "", {}}};
+  EXPECT_EQ(drive.has_uring(), false);
+  EXPECT_EQ(drive.has_direct_reads(), true);
+  drive.tried[0].found = DriveKind::uring;
+  EXPECT_EQ(drive.has_uring(), true);
 }
 
 }  // namespace
