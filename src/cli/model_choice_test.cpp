@@ -85,7 +85,7 @@ TEST_F(ModelChoices, ACheckpointIsPackedIntoTheCacheOnce) {
 TEST_F(ModelChoices, AreCachedInAFolderThatIsTheCurrentOneUntilItIsThere) {
   EXPECT_EQ(folder_of_models(disk, places), ".");
   EXPECT_EQ(folder_of_models(disk, Places{}), ".");
-  const fs::path model = packed({source});
+  const fs::path model = packed({source.native(), ""});
   EXPECT_EQ(folder_of_models(disk, places), model.parent_path());
 }
 
