@@ -72,6 +72,8 @@ bench: bootstrap
 	@for program in build/release/bin/*_bench; do echo "== $$program"; "$$program"; done
 	$(call say,packing 5 GB)
 	@bench/pack_bench.py build/release/bin/moeflux
+	$(call say,streaming experts: models of 6 and 9 GB in build/bench)
+	@bench/streaming_bench.py build/release/bin/moeflux
 
 format: bootstrap
 	@$(SOURCES) | xargs clang-format -i
