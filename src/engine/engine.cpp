@@ -128,7 +128,8 @@ Result<MemoryPlan> Engine::plan_memory(FileSystem& files) const {
   MF_TRY(plan.workspace_bytes, measure_workspace());
   plan.usable_bytes = options_.usable_memory_bytes != 0 ? options_.usable_memory_bytes
                                                         : read_machine(files).usable_memory_bytes();
-  plan.experts_bytes = options_.experts ? options_.experts_bytes : plan_experts(plan);
+  plan.experts_bytes =
+      options_.experts ? options_.experts_bytes : ExpertStore::bytes_of(model_, expert_budget_bytes(plan));
   return plan;
 }
 

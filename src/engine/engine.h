@@ -111,7 +111,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   Status make_layers();
   Result<MemoryPlan> plan_memory(FileSystem& files) const;
-  std::uint64_t plan_experts(const MemoryPlan& others) const;
+  std::uint64_t expert_budget_bytes(const MemoryPlan& others) const;
   ExpertStoreOptions store_options() const;
   Status open_experts() MF_REQUIRES(mutex_);
   Result<std::uint64_t> measure_workspace() const;

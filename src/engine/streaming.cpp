@@ -49,20 +49,21 @@ constexpr std::uint64_t kSweepChoicesAnExpert = 4;
 
 }  // namespace
 
-// `others`: all that is not experts. Without a limit that is known, all are held.
-std::uint64_t Engine::plan_experts(const MemoryPlan& others) const {
-  if (options_.expert_cache_bytes != 0) return ExpertStore::bytes_of(model_, options_.expert_cache_bytes);
-  const std::uint64_t all = ExpertStore::bytes_of(model_, ~std::uint64_t{0});
-  if (others.usable_bytes == 0) return all;
+// What the experts may take. `others`: all that is not experts. Without a limit that is known, all are held.
+std::uint64_t Engine::expert_budget_bytes(const MemoryPlan& others) const {
+  if (options_.expert_cache_bytes != 0) return options_.expert_cache_bytes;
+  if (others.usable_bytes == 0) return ExpertStore::bytes_of(model_, ~std::uint64_t{0});
   const std::uint64_t taken = others.total_bytes() + reserve_bytes(others.usable_bytes);
   const std::uint64_t left = others.usable_bytes > taken ? others.usable_bytes - taken : 0;
-  return ExpertStore::bytes_of(model_, std::max(left, ExpertStore::least_bytes(model_)));
+  return std::max(left, ExpertStore::least_bytes(model_));
 }
 
 ExpertStoreOptions Engine::store_options() const {
   const MemoryPlan& plan = memory_plan_;
   ExpertStoreOptions store = options_.store;
-  store.budget_bytes = options_.expert_cache_bytes != 0 ? options_.expert_cache_bytes : plan.experts_bytes;
+  MemoryPlan others = plan;
+  others.experts_bytes = 0;
+  store.budget_bytes = expert_budget_bytes(others);
   store.speculates = options_.prefetches;
   store.verifies_reads = options_.verifies_reads;
   store.trace = options_.trace;
