@@ -100,11 +100,16 @@ ModelConfig small_model(const std::string& name) { return name == "qwen" ? small
 
 ModelOnDisk::ModelOnDisk(const ModelConfig& config) {
   std::mt19937 random(7);
-  const Manifest manifest = tiny_manifest(config);
+  Manifest manifest = tiny_manifest(config);
   write_packed_model(directory_, manifest);
   directory_.write("model/resident.bin", resident_bytes(manifest, random));
-  for (const ExpertFile& file : manifest.experts)
-    directory_.write("model/" + file.file, expert_bytes(manifest, file, random));
+  for (ExpertFile& file : manifest.experts) {
+    const std::string bytes = expert_bytes(manifest, file, random);
+    directory_.write("model/" + file.file, bytes);
+    for (ExpertRecord& record : file.records)
+      record.checksum = checksum_of(std::as_bytes(std::span(bytes).subspan(record.offset, record.bytes)));
+  }
+  directory_.write("model/manifest.json", write_manifest(manifest));
 }
 
 Result<std::shared_ptr<Engine>> ModelOnDisk::try_open(const EngineOptions& options) const {

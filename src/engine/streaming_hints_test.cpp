@@ -1,0 +1,221 @@
+// What an engine guesses of the next step: every session's last experts, and nothing of a timeline that was left.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/streaming_testing.h"
+#include "layers/moe.h"
+
+namespace moeflux {
+namespace {
+
+using Experts = std::vector<std::uint32_t>;
+
+struct Hint {
+  std::uint32_t layer;
+  Experts experts;
+  float confidence;
+};
+
+// All experts, in memory, and a record of what was guessed.
+class ListeningExperts final : public ExpertSource {
+ public:
+  ListeningExperts(std::unique_ptr<ExpertSource> source, std::vector<Hint>& hints)
+      : source_(std::move(source)), hints_(hints) {}
+  std::uint32_t lease_limit() const override { return 1u << 30; }
+  void hint(LayerId layer, std::span<const std::uint32_t> experts, float confidence) override {
+    hints_.push_back({layer.index(), {experts.begin(), experts.end()}, confidence});
+  }
+
+ private:
+  void start(LayerId layer, std::span<const std::uint32_t> wanted, FetchOrder order) override {
+    Fetch fetch = source_->begin(layer, wanted, order);
+    leases_.clear();
+    next_ = 0;
+    while (true) {
+      Result<std::optional<Lease>> lease = fetch.next();
+      if (!lease || !*lease) break;
+      leases_.push_back(**std::move(lease));
+    }
+  }
+  Result<std::optional<HandedOut>> hand_out() override {
+    if (next_ == leases_.size()) return std::optional<HandedOut>();
+    const Lease& lease = leases_[next_];
+    return std::optional<HandedOut>({lease.expert(), lease.view(), static_cast<std::uint32_t>(next_++)});
+  }
+  bool is_one_ready() const override { return next_ < leases_.size(); }
+  void stop() override {}
+  void release(std::uint32_t) override {}
+
+  std::unique_ptr<ExpertSource> source_;
+  std::vector<Hint>& hints_;
+  std::vector<Lease> leases_;
+  std::size_t next_ = 0;
+};
+
+class StreamingHints : public OnSmallModels {
+ protected:
+  std::shared_ptr<Engine> open(bool prefetches = true) {
+    EngineOptions options{.threads = 1, .context = 256, .step_rows = 64};
+    options.prefetches = prefetches;
+    options.experts = [this](const PackedModel& packed) -> Result<std::unique_ptr<ExpertSource>> {
+      MF_TRY(std::unique_ptr<ResidentExperts> resident, ResidentExperts::open(packed));
+      return std::unique_ptr<ExpertSource>(new ListeningExperts(std::move(resident), hints));
+    };
+    return model.open(options);
+  }
+  // What each layer's last row chose.
+  using Choices = std::vector<Experts>;  // [layers]
+  static Experts sorted(Experts experts) {
+    std::ranges::sort(experts);
+    return experts;
+  }
+  Choices run(Session& session, const Tokens& tokens) {
+    hints.clear();
+    ChoiceObserver observer;
+    step(session.engine(), {{&session, tokens, WantedLogits::none, {}}}, {.observer = &observer});
+    Choices last(config.layers.size());
+    for (const ChoiceObserver::Layer& layer : observer.layers)
+      last[layer.layer.index()] =
+          sorted({layer.experts.end() - layer.experts_per_token, layer.experts.end()});
+    return last;
+  }
+  // Of the last step, which had few rows: one guess a layer.
+  Choices guessed() const {
+    Choices all(config.layers.size());
+    EXPECT_EQ(hints.size(), all.size());
+    for (const Hint& hint : hints) all[hint.layer] = sorted(hint.experts);
+    return all;
+  }
+  Choices nothing() const { return Choices(config.layers.size()); }
+  Tokens one(Session& session, std::uint32_t seed) const { return random_tokens(session.engine(), 1, seed); }
+
+  std::vector<Hint> hints;
+};
+INSTANTIATE_TEST_SUITE_P(, StreamingHints, testing::Values("qwen", "deepseek"),
+                         [](const auto& name) { return std::string(name.param); });
+
+TEST_P(StreamingHints, AreTheExpertsOfTheSessionsLastToken) {
+  const auto engine = open();
+  Session session = new_session(*engine);
+  Choices last = run(session, random_tokens(*engine, 5));
+  EXPECT_EQ(guessed(), nothing());  // there was no token before
+  for (std::uint32_t i = 0; i < 5; ++i) {
+    const Choices now = run(session, random_tokens(*engine, 1 + i, 10 + i));
+    EXPECT_EQ(guessed(), last);
+    last = now;
+  }
+}
+
+TEST_P(StreamingHints, AreThoseOfEverySessionInTheBatchAndOfNoOther) {
+  const auto engine = open();
+  Session first = new_session(*engine), second = new_session(*engine);
+  const Choices of_first = run(first, one(first, 1)), of_second = run(second, one(second, 2));
+  EXPECT_EQ(guessed(), nothing());
+  const Tokens tokens = one(first, 3);
+  Session third = fork_of(second);
+  run(third, tokens);
+  EXPECT_EQ(guessed(), of_second) << "a fork has the past of the session that it was made of";
+  hints.clear();
+  step(*engine, {{&first, tokens, WantedLogits::none, {}}, {&second, tokens, WantedLogits::none, {}}});
+  Choices both = of_first;
+  for (std::size_t layer = 0; layer < both.size(); ++layer) {
+    both[layer].insert(both[layer].end(), of_second[layer].begin(), of_second[layer].end());
+    std::ranges::sort(both[layer]);
+    both[layer].erase(std::ranges::unique(both[layer]).begin(), both[layer].end());
+  }
+  EXPECT_EQ(guessed(), both);  // each once
+}
+
+TEST_P(StreamingHints, AreForgottenWhenASessionIsCleared) {
+  const auto engine = open();
+  Session session = new_session(*engine);
+  run(session, one(session, 1));
+  session.clear();
+  run(session, one(session, 2));
+  EXPECT_EQ(guessed(), nothing());
+}
+
+TEST_P(StreamingHints, AreForgottenWhenASessionBecomesASnapshotOrAFile) {
+  const auto engine = open();
+  Session session = new_session(*engine);
+  run(session, one(session, 1));
+  const Result<Snapshot> snapshot = session.snapshot();
+  ASSERT_TRUE(snapshot);
+  const std::vector<std::byte> bytes = saved(session);
+  run(session, one(session, 2));
+  ASSERT_TRUE(succeeds(session.restore(*snapshot)));
+  run(session, one(session, 3));
+  EXPECT_EQ(guessed(), nothing());
+  ASSERT_TRUE(succeeds(session.load(bytes)));
+  run(session, one(session, 4));
+  EXPECT_EQ(guessed(), nothing());
+}
+
+TEST_P(StreamingHints, AreForgottenWhenASessionGoesBackToACheckpoint) {
+  const auto engine = open();
+  Session session = new_session(*engine);
+  run(session, one(session, 1));
+  ASSERT_TRUE(succeeds(session.checkpoint()));
+  run(session, one(session, 2));
+  ASSERT_TRUE(succeeds(session.restore_to(1)));
+  run(session, one(session, 3));
+  EXPECT_EQ(guessed(), nothing());
+}
+
+// Where tokens are run again to get there, it is the last of those that is remembered.
+TEST_P(StreamingHints, AfterGoingBackAreNotThoseOfTheTimelineThatWasLeft) {
+  const auto engine = open();
+  Session session = new_session(*engine);
+  const Choices at_one = run(session, one(session, 1));
+  run(session, one(session, 2));
+  run(session, one(session, 3));
+  const Result<StepStatistics> again = session.rewind(1);
+  ASSERT_TRUE(succeeds(again));
+  run(session, one(session, 4));
+  EXPECT_EQ(guessed(), again->rows == 0 ? nothing() : at_one);
+  ASSERT_TRUE(succeeds(session.rewind_strict(0)));
+  run(session, one(session, 5));
+  EXPECT_EQ(guessed(), nothing());
+}
+
+TEST_P(StreamingHints, AreNotGivenWithoutPrefetch) {
+  const auto engine = open(false);
+  Session session = new_session(*engine);
+  run(session, one(session, 1));
+  EXPECT_TRUE(hints.empty());
+  run(session, random_tokens(*engine, kFewRows + 8));
+  EXPECT_TRUE(hints.empty());
+}
+
+TEST_P(StreamingHints, OfManyRowsAreAllExpertsOfTheLayersThatComeNext) {
+  const auto engine = open();
+  Session session = new_session(*engine);
+  run(session, random_tokens(*engine, 60));
+  std::vector<int> times(config.layers.size());
+  for (const Hint& hint : hints) {
+    const auto* moe = std::get_if<MoeConfig>(&config.layers[hint.layer].mlp);
+    ASSERT_NE(moe, nullptr) << "layer " << hint.layer << " has no experts";
+    EXPECT_EQ(hint.experts.size(), moe->experts);
+    EXPECT_TRUE(std::ranges::is_sorted(hint.experts));
+    EXPECT_EQ(hint.confidence, 1.0F);
+    ++times[hint.layer];
+  }
+  for (std::uint32_t layer = 0; layer < times.size(); ++layer)
+    EXPECT_EQ(times[layer], std::holds_alternative<MoeConfig>(config.layers[layer].mlp) ? 1 : 0) << layer;
+}
+
+TEST_P(StreamingHints, AfterManyRowsAreThoseOfTheLastRow) {
+  const auto engine = open();
+  Session session = new_session(*engine);
+  const Choices last = run(session, random_tokens(*engine, 50));
+  run(session, one(session, 1));
+  EXPECT_EQ(guessed(), last);
+}
+
+}  // namespace
+}  // namespace moeflux
