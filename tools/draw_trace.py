@@ -230,8 +230,9 @@ class Picture:
         for time in times:
             x = self.x(time)
             yield f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{MARGIN}" y2="{self.bottom + 2}"/>'
-            yield (f'<text class="quiet" x="{x:.1f}" y="{self.bottom + 15}" text-anchor="middle">'
-                   f"{time:.{decimals}f}</text>")
+            words = f"{time:.{decimals}f}"
+            place = min(x, self.width - 2 - text_width(words) / 2)  # the last is not cut off
+            yield f'<text class="quiet" x="{place:.1f}" y="{self.bottom + 15}" text-anchor="middle">{words}</text>'
         yield (f'<text class="quiet" x="{self.left - 24:.1f}" y="{self.bottom + 15}" text-anchor="end">'
                "ms</text>")
 

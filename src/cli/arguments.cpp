@@ -251,7 +251,7 @@ CLI::App* add_bench(CLI::App& app, BenchCommand& bench) {
   command
       ->add_option(
           "--without", bench.without,
-          "Switch a technique off: overlap, pieces, fixed-buffers, sweeps, prefetch; may be repeated")
+          "Switch a technique off: overlap, pieces, window, fixed-buffers, sweeps, prefetch; may be repeated")
       ->allow_extra_args(false);
   command->add_flag("--no-limits", bench.no_limits, "Do not measure what memory and drive could do");
   command->add_flag("--json", bench.json, "Print the same numbers as JSON");

@@ -41,6 +41,8 @@ Status switch_off(const std::vector<std::string>& techniques, EngineOptions& opt
       options.store.overlaps = false;
     else if (name == "pieces")
       options.store.piece_bytes = kGiB;
+    else if (name == "window")
+      options.store.demand_window_bytes = kTiB;
     else if (name == "fixed-buffers")
       options.store.uses_fixed_buffers = false;
     else if (name == "sweeps")
@@ -50,8 +52,9 @@ Status switch_off(const std::vector<std::string>& techniques, EngineOptions& opt
     else
       return Error{
           ErrorCode::invalid_argument,
-          fmt::format("--without takes overlap, pieces, fixed-buffers, sweeps or prefetch; found '{}'",
-                      printable(name))};
+          fmt::format(
+              "--without takes overlap, pieces, window, fixed-buffers, sweeps or prefetch; found '{}'",
+              printable(name))};
   }
   return {};
 }

@@ -49,7 +49,7 @@ TEST_F(BenchCommandGiven, PrintsSpeedsAndWhereTheExpertsCameFrom) {
   const Result<std::string> page = run();
   ASSERT_TRUE(page) << page.error().message();
   EXPECT_THAT(*page, AllOf(HasSubstr("room for 128 of 512"), HasSubstr("8 threads, direct reads"),
-                           HasSubstr("prompt   "), HasSubstr("decode   "), HasSubstr(" % in memory"),
+                           HasSubstr("prompt   "), HasSubstr("decode   "), HasSubstr("MB/token"),
                            HasSubstr("of weights a token")));
 }
 
@@ -88,7 +88,7 @@ TEST_F(BenchCommandGiven, RecordsTheModelsChoicesAndPlaysThemAgain) {
 
 TEST_F(BenchCommandGiven, SwitchesTechniquesOffOneByOne) {
   command.engine.streaming.expert_cache = "7M";
-  for (const char* technique : {"overlap", "pieces", "fixed-buffers", "sweeps", "prefetch"}) {
+  for (const char* technique : {"overlap", "pieces", "window", "fixed-buffers", "sweeps", "prefetch"}) {
     command.without = {technique};
     const Json found = json();
     EXPECT_EQ(found["without"], Json({technique}));

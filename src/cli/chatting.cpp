@@ -240,7 +240,7 @@ Result<Chat::Next> Chat::answer() {
   const bool has_said_something =
       !screen.text().empty() || !screen.reasoning().empty() || !screen.tool_calls().empty();
   if (has_said_something || last_->reason != FinishReason::cancelled) conversation_.answer(screen.message());
-  if (!quiet_) terminal_.note(statistics_line(*last_));
+  if (!quiet_) terminal_.note(statistics_line(*last_, talk_.engine().streaming()));
   return interrupts > 1 ? Next::leave : Next::go_on;
 }
 
@@ -260,7 +260,8 @@ void Chat::show_statistics() {
                                  session.checkpoint_count(), session.checkpoint_count() == 1 ? "" : "s");
   page += fmt::format("keys, values {} in use\n", human_bytes(talk_.engine().kv_pool().used_bytes()));
   page += "memory       " + memory_line(talk_.engine().memory_plan());
-  if (last_) page += "\nlast answer  " + statistics_line(*last_);
+  page += "\nexperts      " + streaming_line(talk_.engine().streaming());
+  if (last_) page += "\nlast answer  " + statistics_line(*last_, talk_.engine().streaming());
   terminal_.note(page);
 }
 

@@ -110,7 +110,7 @@ Status run_run(Talk& talk, const RunCommand& command, const Question& question,
     return std::move(result).error();
   }
   MF_TRY_STATUS(out(command.json ? json_reply(*result, collector) : "\n"));
-  if (!command.quiet) log.write(LogLevel::info, statistics_line(*result));
+  if (!command.quiet) log.write(LogLevel::info, statistics_line(*result, talk.engine().streaming()));
   if (result->reason == FinishReason::cancelled) return Error{ErrorCode::cancelled, "stopped"};
   return {};
 }

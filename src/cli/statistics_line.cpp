@@ -22,7 +22,7 @@ std::string short_number(double number) {
   return number >= 9.995 ? fmt::format("{:.1f}", number) : fmt::format("{:.2f}", number);
 }
 
-std::string statistics_line(const GenerationResult& result) {
+std::string statistics_line(const GenerationResult& result, const StreamingReport& report) {
   const GenerationStatistics& numbers = result.statistics;
   std::string line = tokens(numbers.reply_tokens);
   if (numbers.reply_tokens > 0)
@@ -31,7 +31,8 @@ std::string statistics_line(const GenerationResult& result) {
   if (numbers.prompt_rows > 0)
     line += fmt::format(", {} tok/s", short_number(numbers.prompt_tokens_per_second()));
   if (numbers.reused_tokens > 0) line += fmt::format(", {} reused", with_thousands(numbers.reused_tokens));
-  line += streaming_part(numbers.reply_steps, numbers.reply_steps.rows);
+  // Where there is room for all, each is read once: nothing to tell.
+  if (report.slots < report.records) line += streaming_part(numbers.reply_steps, numbers.reply_steps.rows);
   switch (result.reason) {
     case FinishReason::length: return line + " · stopped at the limit of tokens";
     case FinishReason::context_full: return line + " · the context is full";
@@ -48,13 +49,12 @@ std::string streaming_part(const StepStatistics& steps, std::uint64_t tokens) {
   if (experts.read_bytes() == 0 || experts.wanted() == 0 || tokens == 0) return {};
   const double read = static_cast<double>(experts.read_bytes());
   const double seconds = std::chrono::duration<double>(experts.reading).count();
-  std::string part =
-      fmt::format(" · experts {} % in memory, {} a token", percent(experts.hits, experts.wanted()),
-                  human_bytes(experts.read_bytes() / tokens));
+  std::string part = fmt::format(" · hits {} %, {}/token", percent(experts.hits, experts.wanted()),
+                                 human_bytes(experts.read_bytes() / tokens));
   if (seconds > 0) part += fmt::format(" at {} GB/s", short_number(read / seconds / 1e9));
   if (steps.took.count() > 0)
-    part += fmt::format(", {} % waiting", percent(static_cast<std::uint64_t>(experts.waiting.count()),
-                                                  static_cast<std::uint64_t>(steps.took.count())));
+    part += fmt::format(", wait {} %", percent(static_cast<std::uint64_t>(experts.waiting.count()),
+                                               static_cast<std::uint64_t>(steps.took.count())));
   return part;
 }
 

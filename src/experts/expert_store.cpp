@@ -89,6 +89,7 @@ ExpertStore::ExpertStore(ExpertTable table, const ExpertStoreOptions& options, b
     : options_(options),
       scheduler_(std::move(table),
                  {.piece_bytes = options.piece_bytes,
+                  .demand_window_bytes = options.demand_window_bytes,
                   .keeps_in_sweeps = options.keeps_in_sweeps,
                   .speculates = options.speculates,
                   .fills = fills},

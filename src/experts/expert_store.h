@@ -42,6 +42,7 @@ struct ExpertStoreOptions {
   // So long without a completion while somebody waits, and the drive is said to be gone.
   std::chrono::nanoseconds patience = std::chrono::seconds(10);
   std::uint64_t piece_bytes = SchedulerOptions().piece_bytes;
+  std::uint64_t demand_window_bytes = SchedulerOptions().demand_window_bytes;
   bool overlaps = true;  // hands out what is there while the rest is read; else when all reads have ended
   bool keeps_in_sweeps = SchedulerOptions().keeps_in_sweeps;
   PolicyMaker make_policy = [](std::uint32_t slots) { return std::make_unique<LruPolicy>(slots); };

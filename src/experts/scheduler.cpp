@@ -148,10 +148,13 @@ std::uint32_t ExpertScheduler::obtain(std::uint32_t slab_index, Purpose purpose)
 
 // A record that its layer used when it last could is likelier to be needed than a guess: in a cache that holds about
 // one token's experts the oldest is just the one that comes next. Unless its layer is guessed at, and well, and it is
-// not among the guesses.
+// not among the guesses. In a cache that holds half as much or less, the oldest is of a layer that comes a long time
+// after the one that is guessed at: it would be gone by then.
 bool ExpertScheduler::can_go_for_guess(const Slot& slot) const {
-  if (slot.is_hinted) return false;
   const std::uint32_t layer = layer_of_[slot.record];
+  const std::uint32_t distance = (layer + table_.layers() - layer_now_ - 1) % table_.layers();
+  if (distance > hint_distance_ + table_.layers() / 2) return true;
+  if (slot.is_hinted) return false;
   if (slot.last_used < last_fetch_[layer]) return true;
   return precision_ >= kTrustedPrecision && !hints_[layer].experts.empty();
 }
@@ -283,6 +286,9 @@ void ExpertScheduler::want(LayerId layer, std::span<const std::uint32_t> wanted,
   fetch_.layer = layer;
   fetch_.wanted = wanted;
   fetch_.order = order;
+  // What is out for others does not count: a read that never ends must not keep this layer from reading.
+  // A sweep is bounded by what it reads ahead.
+  if (order == FetchOrder::ready_first) fetch_.most_bytes_out = bytes_out_ + options_.demand_window_bytes;
   layer_now_ = layer.index();
   hint_distance_ = 0;
   last_fetch_[layer.index()] = ++fetches_;

@@ -23,7 +23,10 @@ constexpr std::uint64_t kSweepRecords = 4;
 
 std::optional<PieceRead> ExpertScheduler::next_read() {
   const bool all_have_slots = assign_wanted();
-  if (!demand_.is_empty()) return emit(demand_.first);
+  if (!demand_.is_empty()) {
+    if (bytes_out_ >= fetch_.most_bytes_out) return std::nullopt;
+    return emit(demand_.first);
+  }
   if (!all_have_slots || bytes_out_ >= guess_window()) return std::nullopt;
   if (guesses_.is_empty() && !plan_guess() && !plan_fill()) return std::nullopt;
   return emit(guesses_.first);

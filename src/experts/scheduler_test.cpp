@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <deque>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace moeflux {
@@ -111,6 +112,39 @@ TEST_F(Scheduling, PiecesNeverCrossFromUpToDownAndCoverTheRecord) {
       }
       EXPECT_EQ(at, kRecordBytes);
     }
+}
+
+TEST_F(Scheduling, RecordsAreReadOneAfterTheOtherThroughAWindow) {
+  SchedulerOptions options;
+  options.demand_window_bytes = kRecordBytes + 1;
+  make(1, 8, 8, options);
+  want(0, {1, 3, 5});
+  ASSERT_EQ(out.size(), 4u);  // a record, and the piece that fills the window
+  for (int i = 0; i < 9; ++i) {
+    ASSERT_FALSE(out.empty());
+    EXPECT_EQ(out.front().record.expert.index(), 1u + 2 * static_cast<unsigned>(i / 3));
+    scheduler->complete(out.front().tag, true);
+    out.pop_front();
+    EXPECT_EQ(scheduler->is_one_ready(), i >= 2);
+    submit();
+    EXPECT_LE(scheduler->bytes_out(), options.demand_window_bytes + kPieceBytes);
+  }
+  EXPECT_EQ(take_all_and_release(), (Experts{1, 3, 5}));
+  scheduler->end_fetch();
+}
+
+TEST_F(Scheduling, AReadThatDoesNotEndLeavesTheNextFetchItsWindow) {
+  SchedulerOptions options;
+  options.demand_window_bytes = kPieceBytes;
+  make(1, 8, 8, options);
+  want(0, {1});
+  scheduler->end_fetch();
+  const std::deque<PieceRead> stuck = std::exchange(out, {});
+  ASSERT_EQ(stuck.size(), 1u);
+  EXPECT_EQ(fetch(0, {2, 3}), (Experts{2, 3}));
+  scheduler->complete(stuck.front().tag, true);
+  end_all();
+  EXPECT_TRUE(scheduler->is_idle());
 }
 
 TEST_F(Scheduling, HandsOutWhatIsThereFirstAndTheRestAsItComes) {

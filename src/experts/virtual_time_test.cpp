@@ -187,7 +187,8 @@ TEST_P(VirtualTimes, AGuesserThatIsAlwaysWrongCostsNextToNothing) {
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const double ratio : {0.5, 1.0, 2.0})
-    for (const std::uint32_t slots : {kLayers * kPerToken, kLayers * kExperts / 4, kLayers * kExperts / 2})
+    for (const std::uint32_t slots :
+         {kLayers * kPerToken / 2, kLayers * kPerToken, kLayers * kExperts / 4, kLayers * kExperts / 2})
       for (const auto& [again, zipf] : {std::pair(0.3, 0.6), std::pair(0.0, 0.0), std::pair(0.6, 1.1)})
         all.push_back({ratio, slots, again, zipf});
   return all;

@@ -33,7 +33,8 @@ def without_numbers(screen: str) -> str:
     lines = []
     for line in screen.split("\n"):
         line = re.sub(r"^moeflux [\d.]+ · \w+ ·", "moeflux V · ISA ·", line)
-        if "tok/s" in line or line.startswith(("memory", "keys, values", "positions")):
+        line = re.sub(r"^(experts +room for .*) · .*$", r"\1 · DRIVE", line)  # what the machine has
+        if "tok/s" in line or line.startswith(("memory", "keys, values", "positions", "experts")):
             line = re.sub(r"\b\d+(?:[.,]\d+)*( [kKMGT]?B\b)?", lambda number: "N B" if number[1] else "N", line)
         lines.append(line)
     return "\n".join(lines)
