@@ -86,7 +86,7 @@ typedef struct mf_session mf_session;
 
 /* What is read while the drive would idle. It changes no bit of what is computed. */
 typedef enum mf_prefetch {
-  MF_PREFETCH_PREVIOUS = 0, /* the experts of the session's last token */
+  MF_PREFETCH_PREVIOUS = 0, /* the experts of the session's last token; in prompts the next layer's */
   MF_PREFETCH_OFF = 1
 } mf_prefetch;
 

@@ -139,8 +139,8 @@ void add_streaming(CLI::App& command, StreamingFlags& streaming) {
       "uring, pread, buffered, or sim:BANDWIDTH,LATENCY as in sim:3G,100us (default: by what the machine "
       "has)");
   add("--prefetch", streaming.prefetch,
-      "previous: read a token's experts again for the next one while the drive idles; off (default: "
-      "previous)");
+      "previous: while the drive idles, read the last token's experts for the next one, and in prompts the "
+      "next layer's; off: read only what is wanted (default: previous)");
   command
       .add_flag("--verify-reads", streaming.verify_reads,
                 "Compare every expert that is read with its checksum")

@@ -33,12 +33,13 @@ constexpr std::uint32_t kMaxRecordedRows = 1u << 16;
 struct Limits {
   double memory_bytes_per_second = 0;
   double drive_bytes_per_second = 0;
+  std::string drive;  // that was measured
 };
 
 Status switch_off(const std::vector<std::string>& techniques, EngineOptions& options) {
   for (const std::string& name : techniques) {
     if (name == "overlap")
-      options.store.overlaps = false;
+      options.store.overlaps = options.prefetches = false;
     else if (name == "pieces")
       options.store.piece_bytes = kGiB;
     else if (name == "window")
@@ -69,6 +70,7 @@ Result<Limits> measure_limits(FileSystem& files, const PackedModel& model, const
   MF_TRY(const DriveProbe probe,
          probe_drive(model, options.drive.value_or(DriveChoice()), kDriveProbeBytes, 1));
   limits.drive_bytes_per_second = probe.bytes_per_second;
+  limits.drive = probe.drive;
   return limits;
 }
 
@@ -80,6 +82,8 @@ struct Report {
   BenchResult result;
   std::optional<std::uint64_t> peak_resident_bytes;
 
+  // Where the drive is chosen by the plan it may be another than the one that was measured before.
+  bool measured_its_drive() const { return limits.drive == engine.streaming().drive; }
   double touched_bytes_per_second() const {
     return result.decode.tokens_per_second.median * static_cast<double>(result.touched_bytes_a_token);
   }
@@ -120,10 +124,12 @@ std::string render_page(const Report& report) {
   line("memory", memory);
   if (report.limits.drive_bytes_per_second > 0) {
     const double read = report.read_bytes_per_second(report.result.decode);
-    line("drive",
-         fmt::format("{} GB/s while decoding: {} of the {} GB/s that it reads at random",
-                     short_number(read / 1e9), percent_of(read, report.limits.drive_bytes_per_second),
-                     short_number(report.limits.drive_bytes_per_second / 1e9)));
+    const std::string limit = short_number(report.limits.drive_bytes_per_second / 1e9);
+    const std::string decoding = fmt::format("{} GB/s while decoding", short_number(read / 1e9));
+    line("drive", report.measured_its_drive()
+                      ? fmt::format("{}: {} of the {} GB/s that it reads at random", decoding,
+                                    percent_of(read, report.limits.drive_bytes_per_second), limit)
+                      : fmt::format("{}; {} GB/s at random with {}", decoding, limit, report.limits.drive));
   }
   if (report.peak_resident_bytes)
     line("peak", fmt::format("{} resident · {} major faults", human_bytes(*report.peak_resident_bytes),
@@ -169,8 +175,10 @@ std::string render_json(const Report& report) {
   }
   if (report.limits.drive_bytes_per_second > 0) {
     json["drive_bytes_per_second"] = report.limits.drive_bytes_per_second;
-    json["drive_fraction"] =
-        report.read_bytes_per_second(report.result.decode) / report.limits.drive_bytes_per_second;
+    json["measured_drive"] = report.limits.drive;
+    if (report.measured_its_drive())
+      json["drive_fraction"] =
+          report.read_bytes_per_second(report.result.decode) / report.limits.drive_bytes_per_second;
   }
   return json.dump(2) + "\n";
 }
@@ -220,8 +228,9 @@ Result<std::string> run_bench_command(FileSystem& files, const BenchCommand& com
     return run_bench(*engine, bench,
                      [&](std::uint32_t done, std::uint32_t all) { bar.update(done, 0, all); });
   }();
-  MF_TRY_STATUS(engine.finish_trace());
+  const Status traced = engine.finish_trace();
   if (!result) return std::move(result).error();
+  MF_TRY_STATUS(traced);
   if (recorder) MF_TRY_STATUS(recorder->write(files, command.write_routing));
   const Report report{model.name,
                       *engine,

@@ -24,6 +24,7 @@
 #include "cli/exit_code.h"
 #include "cli/inspect.h"
 #include "cli/packing.h"
+#include "cli/statistics_line.h"
 #include "cli/terminal/interrupt.h"
 #include "io/posix_file_system.h"
 #include "measure/doctor.h"
@@ -152,6 +153,7 @@ ExitCode chat_with(FileSystem& files, const ChatCommand& command, LogSink& log) 
                          printable(talk->model().name)));
     return ExitCode::bad_model;
   }
+  show_streaming(talk->engine(), true, log);
   StandardTerminal terminal(history_file());
   Chat chat(files, *std::move(talk), terminal, command.quiet);
   chat.set_system(command.system);

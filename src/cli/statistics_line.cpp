@@ -84,6 +84,9 @@ Json json_of(const ExpertStatistics& experts) {
           {"useful_bytes", experts.useful_bytes},
           {"late_bytes", experts.late_bytes},
           {"wasted_bytes", experts.wasted_bytes},
+          {"useful_guesses", experts.useful_guesses},
+          {"late_guesses", experts.late_guesses},
+          {"wrong_guesses", experts.wrong_guesses},
           {"waiting_seconds", std::chrono::duration<double>(experts.waiting).count()},
           {"reading_seconds", std::chrono::duration<double>(experts.reading).count()}};
 }

@@ -11,14 +11,14 @@
 
 namespace moeflux::cli {
 
-// "38 tokens · 41.2 tok/s · prompt 17 tokens, 210 tok/s · 5 reused", and how the reply's experts came if
+// "38 tokens · 41.2 tok/s · prompt 17 tokens, 210 tok/s, 5 reused", and how the reply's experts came if
 // memory has no room for all. Where an answer did not end by itself it says why.
 std::string statistics_line(const GenerationResult& result, const StreamingReport& report);
 
 // " · hits 84 %, 12.3 MB/token at 2.91 GB/s, wait 31 %": what streaming took for `tokens`. Empty: nothing was read.
 std::string streaming_part(const StepStatistics& steps, std::uint64_t tokens);
 
-// "320 of 1,280 in memory · io_uring, direct reads, fixed buffers".
+// "room for 320 of 1,280 · io_uring, direct reads, fixed buffers".
 std::string streaming_line(const StreamingReport& report);
 
 // That line, unless `is_quiet`, and what is worth a warning.

@@ -69,10 +69,12 @@ struct StreamingTern : testing::Test {
       const std::uint32_t before = session.position();
       const Result<StepStatistics> step = session.extend(tokens, logits.back());
       if (step) continue;
-      EXPECT_TRUE(error.empty()) << "one fault, one failure: " << step.error().message();
+      // Only a busy machine and little patience make it two.
+      EXPECT_TRUE(error.empty() || HasNoAnswer(step.error()))
+          << "one fault, one failure: " << step.error().message();
       EXPECT_EQ(step.error().code(), ErrorCode::io_failed);
       EXPECT_EQ(session.position(), before);
-      error = step.error().message();
+      if (error.empty()) error = step.error().message();
       faults->set_plan({});
       faults->release_stuck();
       // A busy machine may need more than the little patience that a stuck read is given here.

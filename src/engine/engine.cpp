@@ -124,7 +124,7 @@ Result<MemoryPlan> Engine::plan_memory(FileSystem& files) const {
   for (const DecoderLayer& layer : layers_) plan.derived_bytes += layer.derived_bytes();
   const StateShape shape = state_shape_of(config());
   plan.kv_bytes = std::min(shape.kv_bytes(options_.context), options_.kv_budget_bytes);
-  plan.recurrent_bytes = 2 * shape.recurrent_bytes();
+  plan.recurrent_bytes = (2 + Checkpoints::kDefaultMost) * shape.recurrent_bytes();
   MF_TRY(plan.workspace_bytes, measure_workspace());
   plan.usable_bytes = options_.usable_memory_bytes != 0 ? options_.usable_memory_bytes
                                                         : read_machine(files).usable_memory_bytes();

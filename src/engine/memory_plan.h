@@ -17,7 +17,7 @@ struct MemoryPlan {
   std::uint64_t derived_bytes = 0;  // matrices made of it when a model is opened (MLA)
   std::uint64_t experts_bytes = 0;
   std::uint64_t kv_bytes = 0;  // keys and values of one session at the full context, or the budget if less
-  std::uint64_t recurrent_bytes = 0;  // of one session, both sides
+  std::uint64_t recurrent_bytes = 0;  // of one session, both sides and its checkpoints
   std::uint64_t workspace_bytes = 0;
   std::uint64_t usable_bytes =
       0;  // of the machine: what is available, and what the cgroup leaves; 0: not known

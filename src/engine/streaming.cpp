@@ -115,7 +115,9 @@ ExpertStatistics Engine::expert_statistics() {
 // Few rows: every session's last experts, again. Many rows choose nearly all experts of a layer, which sweep_ahead()
 // says layer by layer.
 void Engine::hint_experts(const Pass& pass, std::span<const Segment> batch) const {
-  if (!options_.prefetches || pass.rows > kFewRows) return;
+  if (!options_.prefetches) return;
+  pass.experts.forget_hints();  // a step that failed has left some, perhaps of another session
+  if (pass.rows > kFewRows) return;
   const Ops::Scope scope(pass.ops);
   const std::span<std::uint32_t> guess =
       pass.ops.take_host<std::uint32_t>(batch.size() * options_.experts_per_token);

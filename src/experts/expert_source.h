@@ -55,6 +55,7 @@ class ExpertSource {
   // A guess that `layer` will want these experts, likeliest first; `confidence` 0 to 1. It takes the place of the last
   // one for that layer. Never blocks and never fails; changes when things are read, never what is computed.
   virtual void hint(LayerId, std::span<const std::uint32_t>, float) {}
+  virtual void forget_hints() {}  // all of them
   // Lets reads go on. For callers that compute for a while; costs next to nothing.
   virtual void poll() {}
 

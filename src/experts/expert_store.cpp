@@ -175,7 +175,7 @@ void ExpertStore::start(LayerId layer, std::span<const std::uint32_t> wanted, Fe
 }
 
 Result<std::optional<ExpertSource::HandedOut>> ExpertStore::hand_out() {
-  if (!options_.overlaps) wait_until([&] { return outs_taken_ == 0; });
+  if (!options_.overlaps) wait_until([&] { return !scheduler_.is_reading_wanted(); });
   while (true) {
     if (error_) return *error_;
     if (const auto ready = scheduler_.take()) {
@@ -188,19 +188,25 @@ Result<std::optional<ExpertSource::HandedOut>> ExpertStore::hand_out() {
   }
 }
 
-// Or until the fetch has failed.
+// Or until the fetch has failed. A drive that answers guesses only is as good as gone.
 void ExpertStore::wait_until(FunctionRef<bool()> is_over) {
   pump(std::chrono::nanoseconds(0));
   if (error_ || is_over()) return;
   const Clock::time_point began = Clock::now();
+  Clock::time_point ended = began, answered = began;
   bool has_stalled = false;
-  while (!error_ && !is_over() && !has_stalled) has_stalled = pump(options_.patience) == 0;
-  const Clock::time_point ended = Clock::now();
+  while (!error_ && !is_over() && !has_stalled) {
+    const std::uint64_t before = wanted_ended_;
+    pump(answered + options_.patience - ended);
+    ended = Clock::now();
+    if (wanted_ended_ != before) answered = ended;
+    has_stalled = ended - answered >= options_.patience || outs_taken_ == 0;
+  }
   waiting_ += ended - began;
   if (options_.trace != nullptr)
     options_.trace->add(
         {.name = "wait", .track = TraceTrack::wait, .layer = layer_.index(), .begin = began, .end = ended});
-  if (error_ || !has_stalled) return;
+  if (error_ || !has_stalled || is_over()) return;
   const std::optional<ExpertKey> waits_for = scheduler_.waits_for();
   MF_REQUIRE(waits_for, "somebody waits, so something is being read");
   error_ = failure(*waits_for, Error(ErrorCode::io_failed,
@@ -219,6 +225,8 @@ void ExpertStore::release(std::uint32_t slot) { scheduler_.release(slot); }
 void ExpertStore::hint(LayerId layer, std::span<const std::uint32_t> experts, float confidence) {
   scheduler_.hint(layer, experts, confidence);
 }
+
+void ExpertStore::forget_hints() { scheduler_.forget_hints(); }
 
 void ExpertStore::poll() { pump(std::chrono::nanoseconds(0)); }
 
@@ -291,6 +299,7 @@ void ExpertStore::ended(const DriveCompletion& completion) {
   }
   if (!status && !error_ && scheduler_.is_wanted(out.tag))
     error_ = failure(read.record, std::move(status).error());
+  if (scheduler_.is_wanted(out.tag)) ++wanted_ended_;
   rate_.completed(now(), read.bytes);
   scheduler_.complete(out.tag, status.has_value());
   out.next_free = first_free_out_;

@@ -65,6 +65,7 @@ class ExpertStore final : public ExpertSource {
 
   std::uint32_t lease_limit() const override { return scheduler_.lease_limit(); }
   void hint(LayerId layer, std::span<const std::uint32_t> experts, float confidence) override;
+  void forget_hints() override;
   void poll() override;
   ExpertStatistics statistics() const override;
 
@@ -129,6 +130,7 @@ class ExpertStore final : public ExpertSource {
   std::uint32_t first_free_out_ = 0;
   std::uint32_t outs_taken_ = 0;
   DriveRate rate_;
+  std::uint64_t wanted_ended_ = 0;  // pieces of what was wanted
   std::chrono::nanoseconds waiting_{0};
   std::optional<Error> error_;  // of the open fetch
   LayerId layer_{0};            // of it

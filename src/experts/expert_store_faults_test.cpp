@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <optional>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "experts/testing/stored_model.h"
@@ -316,6 +319,53 @@ TEST_F(FaultsOfAFetch, WhileAReadIsStuckOthersAreServed) {
   faults->release_stuck();
   fetch_patiently(model, *store, stuck);
   expect_nothing_is_lost(model, *store, *faults);
+}
+
+// Answers every read but the first: one at a time, and each after some time.
+class DrippingDrive final : public Drive {
+ public:
+  DrippingDrive(std::unique_ptr<Drive> drive, std::chrono::nanoseconds pause, std::uint64_t& answers)
+      : drive_(std::move(drive)), pause_(pause), answers_(answers) {}
+  DriveKind kind() const override { return drive_->kind(); }
+  std::string describe() const override { return drive_->describe(); }
+  std::uint32_t depth() const override { return drive_->depth(); }
+  void submit(const DriveRead& read) override {
+    if (std::exchange(is_first_, false)) return;
+    drive_->submit(read);
+  }
+  void flush() override { drive_->flush(); }
+  std::size_t collect(std::span<DriveCompletion> out, std::chrono::nanoseconds longest_wait) override {
+    if (longest_wait == std::chrono::nanoseconds(0)) return 0;
+    std::this_thread::sleep_for(std::min(pause_, longest_wait));
+    const std::size_t count = drive_->collect(out.first(1), std::chrono::nanoseconds(0));
+    answers_ += count;
+    return count;
+  }
+  Result<FileStamp> stamp(std::uint32_t file) const override { return drive_->stamp(file); }
+  const std::filesystem::path& path(std::uint32_t file) const override { return drive_->path(file); }
+
+ private:
+  std::unique_ptr<Drive> drive_;
+  std::chrono::nanoseconds pause_;
+  std::uint64_t& answers_;
+  bool is_first_ = true;
+};
+
+TEST_F(FaultsOfAFetch, AWantedReadThatDoesNotComeIsGivenUpThoughOthersCome) {
+  std::uint64_t answers = 0;
+  ExpertStoreOptions impatient = options();
+  impatient.budget_bytes = model.all_bytes();  // so the others are read meanwhile
+  impatient.speculates = true;
+  impatient.patience = std::chrono::milliseconds(40);
+  impatient.wrap_drive = [&](std::unique_ptr<Drive> drive) -> std::unique_ptr<Drive> {
+    return std::make_unique<DrippingDrive>(std::move(drive), impatient.patience / 2, answers);
+  };
+  const auto store = model.open(impatient);
+  const Result<WantedExperts> failed = try_fetch(model, *store, 1, {2});
+  ASSERT_FALSE(failed);
+  EXPECT_THAT(failed.error().message(), AllOf(HasSubstr("expert 2 of layer 1"), HasSubstr("no answer")));
+  const std::uint64_t wanted_pieces = model.record_bytes(1, 2) / kSmallPieces;
+  EXPECT_LE(answers, wanted_pieces + 3) << "of " << model.all_bytes() / kSmallPieces;
 }
 
 TEST_F(FaultsOfAFetch, ADriveThatIsGoneAndComesBackIsUsedAgain) {

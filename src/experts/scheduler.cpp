@@ -216,7 +216,7 @@ bool ExpertScheduler::claim(std::uint32_t slot) {
 
 void ExpertScheduler::want_present(std::uint32_t slot) {
   const bool is_ready = slots_[slot].state == State::ready;
-  const std::uint64_t bytes = slab_of(slots_[slot]).shape.record_bytes;
+  const std::uint64_t bytes = submitted_bytes(slots_[slot]);  // on a guess; the rest of it is wanted now
   ++(is_ready ? statistics_.hits : statistics_.late);
   slots_[slot].was_late = !is_ready;
   if (!claim(slot)) return;
@@ -309,6 +309,13 @@ bool ExpertScheduler::is_one_ready() const {
   if (fetch_.order == FetchOrder::ready_first) return !ready_.is_empty();
   const std::uint32_t slot = slot_of_[record_index(fetch_.layer, fetch_.wanted[fetch_.handed_out])];
   return slot != kNoSlot && slots_[slot].place == Place::ready;
+}
+
+bool ExpertScheduler::is_reading_wanted() const {
+  return fetch_.is_open && std::ranges::any_of(fetch_.wanted, [&](std::uint32_t expert) {
+           const std::uint32_t slot = slot_of_[record_index(fetch_.layer, expert)];
+           return slot != kNoSlot && slots_[slot].state == State::loading;
+         });
 }
 
 std::optional<ExpertScheduler::Ready> ExpertScheduler::take() {

@@ -53,7 +53,8 @@ struct SchedulerOptions {
   // records of a layer come at its end and none is computed while others are read (1 to 4 % of the speed of decoding).
   // Less than 2 MiB does not keep a drive of 6 GB/s busy from one look to the next.
   std::uint64_t demand_window_bytes = 4 * kMiB;
-  // In a sweep over many experts of a layer so much is read ahead; at least four records.
+  // In a sweep over many experts of a layer so much is read ahead; at least four records, at most a quarter of the
+  // slots.
   std::uint64_t sweep_window_bytes = 32 * kMiB;
   // What a sweep has read leaves first, so that the next one finds what the last one left. Else: last, as all else.
   bool keeps_in_sweeps = true;
@@ -105,6 +106,7 @@ class ExpertScheduler {
   // Whether the record would be whole with this piece: time to look at it before complete().
   bool completes_record(std::uint64_t tag) const;
   bool is_wanted(std::uint64_t tag) const;  // by the open fetch
+  bool is_reading_wanted() const;           // something that the open fetch wants
   ExpertKey record_of(std::uint64_t tag) const;
   std::uint32_t slot_of(std::uint64_t tag) const { return static_cast<std::uint32_t>(tag >> 32); }
   PieceRead piece_of(std::uint64_t tag) const;
@@ -204,6 +206,8 @@ class ExpertScheduler {
   std::uint32_t steal_for_sweep(std::uint32_t slab);
   PieceRead emit(std::uint32_t slot);
   bool plan_guess();
+  bool has_room_for_guess(const Slab& slab) const;
+  std::uint64_t sweep_window_bytes(const Slab& slab) const;
   bool plan_fill();
   bool is_worth_reading(float confidence);
   std::uint64_t guess_window() const;

@@ -60,8 +60,7 @@ bool ExpertScheduler::assign_wanted() {
     const std::uint32_t slab = table_.slab_of[record];
     const std::uint64_t bytes = slabs_[slab].shape.record_bytes;
     // A sweep takes no more slots than keep the drive busy: the others keep what they have.
-    const std::uint64_t window = std::max(options_.sweep_window_bytes, kSweepRecords * bytes);
-    if (is_sweep && fetch_.read_ahead_bytes + bytes > window) return true;
+    if (is_sweep && fetch_.read_ahead_bytes + bytes > sweep_window_bytes(slabs_[slab])) return true;
     std::uint32_t slot = obtain(slab, Purpose::demand);
     if (slot == kNoSlot && give_up_guesses(slab)) slot = obtain(slab, Purpose::demand);
     if (slot == kNoSlot && is_sweep) slot = steal_for_sweep(slab);
@@ -167,7 +166,7 @@ bool ExpertScheduler::plan_guess() {
       const std::uint32_t record = record_index(LayerId(layer), hints.experts[hints.next]);
       if (slot_of_[record] != kNoSlot) continue;
       const std::uint32_t slab = table_.slab_of[record];
-      if (2 * (slabs_[slab].kept_count + slabs_[slab].loading + 1) > slabs_[slab].shape.slots) return false;
+      if (!has_room_for_guess(slabs_[slab])) return false;
       if (!is_worth_reading(hints.confidence)) return false;
       const std::uint32_t slot = obtain(slab, Purpose::guess);
       if (slot == kNoSlot) return false;
@@ -179,6 +178,21 @@ bool ExpertScheduler::plan_guess() {
     }
   }
   return false;
+}
+
+// Half of the slots at most, and what a sweep needs for itself stays: a guess that it pushed out would be read twice.
+bool ExpertScheduler::has_room_for_guess(const Slab& slab) const {
+  const std::uint64_t taken = std::uint64_t{slab.kept_count} + slab.loading + 1;
+  if (2 * taken > slab.shape.slots) return false;
+  if (fetch_.order == FetchOrder::ready_first) return true;
+  const std::uint64_t window = sweep_window_bytes(slab) / slab.shape.record_bytes;
+  return taken + window + lease_limit_ <= slab.shape.slots;
+}
+
+std::uint64_t ExpertScheduler::sweep_window_bytes(const Slab& slab) const {
+  const std::uint64_t record = slab.shape.record_bytes;
+  return std::max(kSweepRecords * record,
+                  std::min(options_.sweep_window_bytes, slab.shape.slots / 4 * record));
 }
 
 // What is as good as certain may be read ahead like what is wanted.

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <deque>
+#include <map>
 #include <memory>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -257,6 +259,44 @@ TEST_F(Scheduling, ASweepReadsEachRecordOnceAndKeepsWhatWasThereLonger) {
     const ExpertStatistics done = statistics() - before;
     if (round > 0) {
       EXPECT_GE(done.hits, 16u);  // least recently used would find none
+    }
+  }
+}
+
+// All of the next layer are guessed at, as in a prompt. The slots are too few for two layers, so guesses and the sweep are
+// in each other's way.
+TEST_F(Scheduling, ASweepReadsEachRecordOnceWhateverIsGuessedMeanwhile) {
+  constexpr std::uint32_t kSweptLayers = 3, kSwept = 16;
+  Experts all(kSwept);
+  std::iota(all.begin(), all.end(), 0u);
+  for (std::uint32_t slots = 1; slots <= kSweptLayers * kSwept; ++slots) {
+    make(kSweptLayers, kSwept, slots);
+    scheduler->set_guess_window_bytes(4 * kRecordBytes);
+    for (int chunk = 0; chunk < 3; ++chunk) {
+      std::map<std::pair<std::uint32_t, std::uint32_t>, int> reads;  // of a record's first pieces
+      const auto submit_counted = [&] {
+        while (const auto read = scheduler->next_read()) {
+          if (read->offset == 0) ++reads[{read->record.layer.index(), read->record.expert.index()}];
+          out.push_back(*read);
+        }
+      };
+      for (std::uint32_t layer = 0; layer < kSweptLayers; ++layer) {
+        if (layer + 1 < kSweptLayers) scheduler->hint(LayerId(layer + 1), all, 1);
+        scheduler->want(LayerId(layer), all, FetchOrder::ascending);
+        while (!scheduler->has_handed_out_all()) {
+          submit_counted();
+          const auto ready = scheduler->take();
+          submit_counted();  // while it is computed with
+          if (ready) scheduler->release(ready->slot);
+          for (int i = 0; i < 4 && !out.empty(); ++i, out.pop_front())
+            scheduler->complete(out.front().tag, true);
+        }
+        scheduler->end_fetch();
+      }
+      end_all();
+      for (const auto& [record, count] : reads)
+        EXPECT_EQ(count, 1) << slots << " slots, chunk " << chunk << ", expert " << record.second
+                            << " of layer " << record.first;
     }
   }
 }

@@ -60,7 +60,8 @@ Result<DriveFiles> DriveFiles::open(std::span<const std::filesystem::path> paths
     // O_NONBLOCK: opening a pipe would wait for its writer.
     const int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | (is_direct ? O_DIRECT : 0);
     UniqueFd descriptor(uninterrupted([&] { return ::open(path.c_str(), flags); }));
-    if (!descriptor && is_direct && errno == EINVAL) return open_without_direct(paths, {path, errno});
+    if (!descriptor && is_direct && (errno == EINVAL || errno == EOPNOTSUPP))
+      return open_without_direct(paths, {path, errno});
     if (!descriptor) return cannot_open(errno, path);
     MF_TRY_STATUS(check_file(descriptor.get(), path));
     const int refused = is_direct ? direct_read_refusal(descriptor.get(), scratch.bytes()) : 0;
