@@ -17,7 +17,7 @@ import re
 import subprocess
 import sys
 
-OBJECTS = re.compile(r"_(avx2|avx512)\.cpp\.o$")
+OBJECTS = re.compile(r"_(avx2|avx512|avx512vnni)\.cpp\.o$")
 TABLE = re.compile(r"moeflux::kAvx(2|512)\w+$")
 # What compilers put in files that an exception could end: a pointer and, from clang, a call of terminate.
 HARMLESS_WEAK = re.compile(r"DW\.ref\.__gxx_personality_v0$|__clang_call_terminate$")

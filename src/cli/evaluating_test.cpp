@@ -404,10 +404,6 @@ TEST_F(EvalOptionsGiven, ThatThisBuildDoesNotHaveAreRefusedByName) {
   error = refused();
   EXPECT_EQ(exit_code_of(error), ExitCode::usage);
   EXPECT_THAT(error.message(), HasSubstr("--precision must be exact or fast, found 'sloppy'"));
-  command.precision = "fast";
-  error = refused();
-  EXPECT_EQ(exit_code_of(error), ExitCode::usage);
-  EXPECT_THAT(error.message(), HasSubstr("'fast'"));
 }
 
 TEST_F(EvalOptionsGiven, AsAnErrorThatNothingCanMeetAreRefused) {

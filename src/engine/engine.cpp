@@ -18,9 +18,6 @@ namespace {
 // The options as they will be used: no zeros, nothing that this build or this model does not have.
 Result<EngineOptions> settle(const EngineOptions& asked, const ModelConfig& config, FileSystem& files) {
   EngineOptions options = asked;
-  if (options.precision != Precision::exact)
-    return Error(ErrorCode::invalid_argument,
-                 fmt::format("this build has no precision '{}', only 'exact'", name_of(options.precision)));
   if (options.threads == 0) options.threads = read_machine(files).physical_cores;
   if (options.threads > kMaxThreads)
     return Error(ErrorCode::invalid_argument,
@@ -142,7 +139,7 @@ Status Engine::load_weights() {
 Status Engine::make_executor() {
   const Lock lock(mutex_);
   MF_TRY(Workspace workspace, Workspace::create(memory_plan_.workspace_bytes));
-  ops_ = std::make_unique<CpuOps>(pool_, *kernels_, std::move(workspace));
+  ops_ = std::make_unique<CpuOps>(pool_, *kernels_, std::move(workspace), options_.precision);
   return open_experts();
 }
 

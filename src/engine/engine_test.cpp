@@ -59,11 +59,6 @@ TEST_F(OpeningAnEngine, RefusesKernelsThatItDoesNotHave) {
   expect_refused({.isa = "mmx"}, ErrorCode::invalid_argument, AllOf(HasSubstr("'mmx'"), HasSubstr("scalar")));
 }
 
-TEST_F(OpeningAnEngine, RefusesAPrecisionThatThisBuildDoesNotHave) {
-  expect_refused({.precision = Precision::fast}, ErrorCode::invalid_argument,
-                 AllOf(HasSubstr("'fast'"), HasSubstr("'exact'")));
-}
-
 TEST_F(OpeningAnEngine, RefusesAContextThatTheModelWasNotTrainedFor) {
   expect_refused({.context = 2049}, ErrorCode::invalid_argument, AllOf(HasSubstr("2049"), HasSubstr("2048")));
   EXPECT_EQ(model.open({.threads = 1, .context = 2048})->options().context, 2048u);
@@ -269,16 +264,20 @@ INSTANTIATE_TEST_SUITE_P(, CuttingTokens, testing::Values("qwen", "deepseek"), n
 
 TEST_P(CuttingTokens, ChangesNoBitWithAnyKernelsAndThreads) {
   const Tokens tokens = random_tokens(*model.open(), 36);  // more than kFewRows at once
-  Logits expected;
-  for (const std::string& isa : isas_of_this_machine())
-    for (const unsigned threads : {1u, 2u}) {
-      const auto engine = model.open({.isa = isa, .threads = threads, .step_rows = 64});
-      if (expected.empty()) expected = in_steps_of(*engine, tokens, 36);
-      for (const std::size_t rows : {36u, 1u, 7u})
-        EXPECT_TRUE(same_bits(in_steps_of(*engine, tokens, rows), expected))
-            << isa << ", " << threads << " threads, " << rows << " rows a step";
-      EXPECT_TRUE(same_bits(among_others(*engine, tokens), expected)) << isa << ", " << threads << " threads";
-    }
+  for (const Precision precision : {Precision::exact, Precision::fast}) {
+    Logits expected;
+    for (const std::string& isa : isas_of_this_machine())
+      for (const unsigned threads : {1u, 2u}) {
+        const auto engine =
+            model.open({.precision = precision, .isa = isa, .threads = threads, .step_rows = 64});
+        if (expected.empty()) expected = in_steps_of(*engine, tokens, 36);
+        for (const std::size_t rows : {36u, 1u, 7u})
+          EXPECT_TRUE(same_bits(in_steps_of(*engine, tokens, rows), expected))
+              << isa << ", " << threads << " threads, " << rows << " rows a step, " << name_of(precision);
+        EXPECT_TRUE(same_bits(among_others(*engine, tokens), expected))
+            << isa << ", " << threads << " threads, " << name_of(precision);
+      }
+  }
 }
 
 TEST_P(CuttingTokens, ChangesNoBitOverBlocksOf256Positions) {

@@ -169,7 +169,7 @@ Result<std::uint64_t> Engine::measure_workspace() const {
   const std::vector<TokenId> tokens(1, TokenId(0));
   std::vector<float> logits;
   for (const std::uint32_t rows : sizes) {
-    CpuOps ops(pool_.threads());
+    CpuOps ops(pool_.threads(), options_.precision);
     const Ops::Scope scope(ops);
     ops.take_host<StepSegment>(rows);
     std::vector<Segment> batch(rows, Segment{nullptr, tokens, WantedLogits::last, {}});

@@ -11,10 +11,15 @@
 
 namespace moeflux {
 
-CpuOps::CpuOps(ThreadPool& pool, const KernelTable& kernels, Workspace workspace)
-    : Ops(std::move(workspace)), pool_(&pool), kernels_(&kernels), threads_(pool.threads()) {}
+CpuOps::CpuOps(ThreadPool& pool, const KernelTable& kernels, Workspace workspace, Precision precision)
+    : Ops(std::move(workspace)),
+      precision_(precision),
+      pool_(&pool),
+      kernels_(&kernels),
+      threads_(pool.threads()) {}
 
-CpuOps::CpuOps(unsigned measured_threads) : Ops(Workspace::measuring()), threads_(measured_threads) {}
+CpuOps::CpuOps(unsigned measured_threads, Precision precision)
+    : Ops(Workspace::measuring()), precision_(precision), threads_(measured_threads) {}
 
 void CpuOps::region(std::uint64_t count,
                     FunctionRef<void(std::uint64_t begin, std::uint64_t end, unsigned worker)> body) {

@@ -16,9 +16,10 @@ namespace moeflux {
 
 class CpuOps final : public Ops {
  public:
-  CpuOps(ThreadPool& pool, const KernelTable& kernels, Workspace workspace);
+  CpuOps(ThreadPool& pool, const KernelTable& kernels, Workspace workspace,
+         Precision precision = Precision::exact);
   // As if with a pool of so many threads.
-  explicit CpuOps(unsigned measured_threads);
+  explicit CpuOps(unsigned measured_threads, Precision precision = Precision::exact);
 
   void embed(const TiledMatrix& table, std::span<const TokenId> tokens, Rows out) override;
   Input prepare(Rows x) override;
@@ -71,6 +72,11 @@ class CpuOps final : public Ops {
   void each_row(std::uint32_t rows, FunctionRef<void(std::uint32_t row)> body);
   void each_head(const Heads& heads, FunctionRef<void(std::uint32_t row, std::uint32_t head)> body);
 
+  // What prepare() makes of so many rows, without its contents, and of one row its contents.
+  Input take_prepared(Rows x);
+  void prepare_row(const Input& input, std::uint32_t row, std::uint32_t cols);
+
+  Precision precision_;
   ThreadPool* pool_ = nullptr;
   const KernelTable* kernels_ = nullptr;
   unsigned threads_ = 1;

@@ -64,6 +64,50 @@ struct MatmulKernels {
   void (*sums)(const float* x, std::uint32_t n, float* sums) noexcept;
 };
 
+// ---- Integer products ---------------------------------------------------------------------------------------
+
+// Columns of x that share one scale; the last group may be half as long.
+inline constexpr std::uint32_t kInt8Group = 64;
+// A group of x whose largest number is smaller counts as zeros: 127 / x would overflow.
+inline constexpr float kInt8Least = 0x1p-100f;
+
+// y[i][r] = sum over k of w[r][k] x[i][k] for an affine matrix, where x is bytes.
+//
+// By the law: cells of min(group, kInt8Group) columns, ascending. In a cell D = the sum of code * x and X = the sum of x,
+// both exact integers; t = fma(bias, X, scale * D), and acc = fma(scale of x, t, acc). acc begins with zero.
+struct Int8Args {
+  const std::byte* blocks = nullptr;  // as in MatmulArgs
+  std::uint64_t block_stride = 0;
+  std::uint32_t block_count = 0;
+  std::uint32_t last_block_rows = 16;
+  std::uint32_t cols = 0;
+  std::uint32_t group = 0;  // 32, 64 or 128
+  bool f32_scales = false;
+
+  const std::int8_t* x = nullptr;  // [batch][cols], -127..127
+  std::uint64_t x_stride = 0;
+  const float* scales = nullptr;  // [batch][cols / 64, rounded up]
+  std::uint64_t scales_stride = 0;
+  const float* sums = nullptr;  // [batch][cols / 32]: of x, which are integers
+  std::uint64_t sums_stride = 0;
+  const std::uint32_t* x_rows = nullptr;  // which rows of x, scales and sums: [batch]; null: 0, 1, ...
+  std::uint32_t batch = 0;
+
+  float* y = nullptr;  // as in MatmulArgs
+  std::uint64_t y_stride = 0;
+};
+
+using Int8Kernel = void (*)(const Int8Args&) noexcept;
+
+struct Int8Kernels {
+  Int8Kernel affine2, affine3, affine4, affine5, affine6, affine8;
+  // One row of x; n is a multiple of 32. Of a group, m is the largest |x|: scale = m / 127 and code = x * (127 / m),
+  // rounded to the nearest integer, ties to even; all zero where m < kInt8Least. Where a number of the group is not
+  // finite, the scale is NaN and the codes are zero.
+  //   codes: [n]; scales: [n / 64, rounded up]; sums: [n / 32]
+  void (*quantize)(const float* x, std::uint32_t n, std::int8_t* codes, float* scales, float* sums) noexcept;
+};
+
 // ---- Operations on rows -------------------------------------------------------------------------------------
 // x, y and the like are [n]; y may be x. Sums over a row: 16 virtual lanes by fma, folded (law.h).
 
@@ -185,9 +229,10 @@ struct DeltaNetKernels {
 // ---- Tables -------------------------------------------------------------------------------------------------
 
 struct KernelTable {
-  std::string_view name;  // as --isa takes it: "scalar", "avx2", "avx512"
+  std::string_view name;  // as --isa takes it: "scalar", "avx2", "avx512", "avx512vnni"
   bool (*runs_here)();    // the processor and the operating system both
   const MatmulKernels* matmul;
+  const Int8Kernels* int8;
   const RowKernels* rows;
   const AttentionKernels* attention;
   const DeltaNetKernels* delta_net;

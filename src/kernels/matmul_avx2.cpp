@@ -42,6 +42,8 @@ MF_LANES bool any_bit(Ints a) {
 }  // namespace
 }  // namespace moeflux
 
+#include "kernels/codes_vector.inl"
+
 #include "kernels/matmul_vector.inl"
 
 namespace moeflux {

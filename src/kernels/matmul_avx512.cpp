@@ -33,6 +33,8 @@ MF_LANES bool any_bit(Ints a) { return _mm512_test_epi32_mask(a.v, a.v) != 0; }
 }  // namespace
 }  // namespace moeflux
 
+#include "kernels/codes_vector.inl"
+
 #include "kernels/matmul_vector.inl"
 
 namespace moeflux {

@@ -1,5 +1,5 @@
-// The matrix products, sixteen output rows at a time. Included by the kernels of each ISA after lanes_*.h;
-// matmul_scalar.cpp says what they compute. The including file has defined
+// The matrix products, sixteen output rows at a time. Included by the kernels of each ISA after lanes_*.h and
+// codes_vector.inl; matmul_scalar.cpp says what they compute. The including file has defined
 //
 //   kMatmulRows            rows of x that are multiplied together
 //   kMatmulSums            chains that are computed together: registers hold them beside what is multiplied
@@ -18,7 +18,6 @@ namespace moeflux {
 namespace {
 
 constexpr std::uint32_t kBlockRows = 16;
-constexpr std::uint32_t kUnitBytes = 64;
 
 // Asks for what is read a little later, which need not exist. 4096 columns of x are half of the first-level
 // cache and are pushed out by the matrix again and again: 17.3 instead of 14.7 GB/s, nothing lost elsewhere.
@@ -81,14 +80,6 @@ struct Chains {
 //   add_group()    acc with the group's sum s put in; `sums` are those of a row of x
 //   group_bytes()  of a group of so many columns
 
-// 3 = 2 + 1, 5 = 4 + 1, 6 = 4 + 2 bits in two planes; the others have one.
-template <unsigned Bits>
-struct Planes {
-  static constexpr unsigned kLow = Bits == 3 ? 2 : Bits == 5 || Bits == 6 ? 4 : Bits;
-  static constexpr unsigned kHigh = Bits - kLow;
-};
-constexpr unsigned kStep = 32;  // columns that are whole units of any plane: p units of a plane of p bits
-
 template <unsigned Bits>
 struct Affine {
   std::uint32_t group_cols;
@@ -139,17 +130,13 @@ struct Affine {
                                                 Chains& chains) {
     constexpr unsigned kLow = Planes<Bits>::kLow, kHigh = Planes<Bits>::kHigh;
     constexpr unsigned kLowQuads = 8 / kLow;  // of a unit
-    constexpr unsigned kLowAt = Index % kLowQuads * kLow, kHighAt = Index * kHigh % 8;
-    const Ints low_unit = load_unit(low + Index / kLowQuads * kUnitBytes);
-    if constexpr (kLowAt == 0) prefetch_ahead(low + Index / kLowQuads * kUnitBytes);
+    constexpr unsigned kLowAt = Index % kLowQuads * kLow;
+    const std::byte* const unit = low + Index / kLowQuads * kUnitBytes;
+    if constexpr (kLowAt == 0) prefetch_ahead(unit);
     if constexpr (kHigh == 0) {
-      feed_quad<kLowAt, Bits>(low_unit, k + 4 * Index, chains);
+      feed_quad<kLowAt, Bits>(load_unit(unit), k + 4 * Index, chains);
     } else {
-      // Bytes of whole codes: the high bits move to where the low ones end.
-      const Ints high_unit = load_unit(high + Index * kHigh / 8 * kUnitBytes);
-      const Ints low_bits = shift_right<kLowAt>(low_unit) & every_byte<(1 << kLow) - 1>();
-      const Ints high_bits = moved<kHighAt, kLow>(high_unit) & every_byte<((1 << kHigh) - 1) << kLow>();
-      feed_quad<0, 8>(low_bits | high_bits, k + 4 * Index, chains);
+      feed_quad<0, 8>(quad_codes<Bits, Index>(low, high), k + 4 * Index, chains);
     }
     if constexpr (4 * (Index + 1) < kStep) feed_quads<Index + 1>(low, high, k, chains);
   }
@@ -161,19 +148,6 @@ struct Affine {
     chains.template take<1>(k, field<At + 8, FieldBits>(unit));
     chains.template take<2>(k, field<At + 16, FieldBits>(unit));
     chains.template take<3>(k, field<At + 24, FieldBits>(unit));
-  }
-
-  template <std::int32_t Byte>
-  [[gnu::always_inline]] static Ints every_byte() {
-    return broadcast(std::int32_t{Byte * 0x01010101});
-  }
-  template <unsigned From, unsigned To>
-  [[gnu::always_inline]] static Ints moved(Ints unit) {
-    if constexpr (From < To) {
-      return shift_left<To - From>(unit);
-    } else {
-      return shift_right<From - To>(unit);
-    }
   }
 };
 

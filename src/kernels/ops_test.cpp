@@ -34,8 +34,9 @@ const KernelTable& fastest() { return **select_kernels(); }
 struct Processor {
   ThreadPool pool;
   CpuOps ops;
-  explicit Processor(unsigned threads, const KernelTable& kernels = fastest())
-      : pool(threads), ops(pool, kernels, *Workspace::create(64 * kMiB)) {}
+  explicit Processor(unsigned threads, const KernelTable& kernels = fastest(),
+                     Precision precision = Precision::exact)
+      : pool(threads), ops(pool, kernels, *Workspace::create(64 * kMiB), precision) {}
 };
 
 Rows rows_of(Grid& grid) {
@@ -78,6 +79,8 @@ TEST(Ops, ReadAndWriteCopyRowsWithoutTheirGaps) {
 
 // ---- Products ---------------------------------------------------------------------------------------------
 
+constexpr Precision kPrecisions[] = {Precision::exact, Precision::fast};
+
 class OpsOnEveryIsa : public test::OnEveryIsa {};
 INSTANTIATE_TEST_SUITE_P(, OpsOnEveryIsa, testing::ValuesIn(compiled_kernels()), test::isa_name);
 
@@ -103,18 +106,41 @@ Grid multiply(CpuOps& ops, const RandomMatrix& matrix, Grid x) {
 
 TEST_P(OpsOnEveryIsa, ProductsHaveTheSameBitsForEveryBatchAndNumberOfThreads) {
   Random random(1);
-  Processor alone(1, scalar()), one(1, *GetParam()), two(2, *GetParam());
+  for (const Precision precision : kPrecisions) {
+    Processor alone(1, scalar(), precision), one(1, *GetParam(), precision), two(2, *GetParam(), precision);
+    for (const Product& product : kProducts) {
+      const RandomMatrix matrix(product.rows, product.cols, product.encoding, random);
+      for (const std::size_t batch : {1u, 2u, 7u, 19u}) {
+        const Grid x = Grid::random(random, batch, product.cols, 5);
+        const Grid y = multiply(one.ops, matrix, x);
+        EXPECT_TRUE(same_bits(multiply(two.ops, matrix, x), y)) << describe(product.encoding);
+        for (std::size_t row = 0; row < batch; ++row)
+          EXPECT_TRUE(same_bits(copy_of_row(y, row),
+                                copy_of_row(multiply(alone.ops, matrix, copy_of_row(x, row)), 0)))
+              << describe(product.encoding) << ", row " << row << " of " << batch;
+      }
+    }
+  }
+}
+
+// Numbers that are bytes already lose nothing: then both are the same but for the order of sums.
+TEST(CpuOps, FastRoundsActivationsOfAffineMatricesAndNothingElse) {
+  Random random(21);
+  Processor exact(1, fastest(), Precision::exact), fast(1, fastest(), Precision::fast);
   for (const Product& product : kProducts) {
     const RandomMatrix matrix(product.rows, product.cols, product.encoding, random);
-    for (const std::size_t batch : {1u, 2u, 7u, 19u}) {
-      const Grid x = Grid::random(random, batch, product.cols, 5);
-      const Grid y = multiply(one.ops, matrix, x);
-      EXPECT_TRUE(same_bits(multiply(two.ops, matrix, x), y)) << describe(product.encoding);
-      for (std::size_t row = 0; row < batch; ++row)
-        EXPECT_TRUE(
-            same_bits(copy_of_row(y, row), copy_of_row(multiply(alone.ops, matrix, copy_of_row(x, row)), 0)))
-            << describe(product.encoding) << ", row " << row << " of " << batch;
-    }
+    const Grid any = Grid::random(random, 3, product.cols);
+    const bool is_affine = std::holds_alternative<AffineFormat>(product.encoding);
+    EXPECT_EQ(static_cast<bool>(same_bits(multiply(fast.ops, matrix, any), multiply(exact.ops, matrix, any))),
+              !is_affine)
+        << describe(product.encoding);
+    Grid bytes(3, product.cols);
+    for (std::size_t row = 0; row < 3; ++row)
+      for (std::size_t c = 0; c < product.cols; ++c)
+        bytes.row(row)[c] = c % 32 == 0 ? 127.0f : static_cast<float>(random() % 255) - 127.0f;
+    const Grid a = multiply(fast.ops, matrix, bytes), b = multiply(exact.ops, matrix, bytes);
+    for (std::size_t row = 0; row < 3; ++row)
+      for (std::size_t r = 0; r < product.rows; ++r) EXPECT_NEAR(a.row(row)[r], b.row(row)[r], 2e-2) << r;
   }
 }
 
@@ -492,21 +518,22 @@ struct Visits {
 };
 
 TEST_P(OpsOnEveryIsa, ExpertsGiveTheSameBitsKeptOrAddedAtOnce) {
-  for (const std::uint32_t rows : {1u, 5u, 17u}) {
-    Visits visits(rows, 7, 9);
-    std::vector<std::uint32_t> ids = {0, 1, 2, 3, 4, 5, 6};
-    Processor by_the_law(1, scalar());
-    const Grid expected = visits.visit_adding(by_the_law.ops);
-    for (const unsigned threads : {1u, 2u}) {
-      Processor processor(threads, *GetParam());
-      EXPECT_TRUE(same_bits(visits.visit_adding(processor.ops), expected)) << rows << " rows";
-      for (const std::size_t at_once : {1u, 3u, 7u}) {
-        std::shuffle(ids.begin(), ids.end(), visits.random);
-        EXPECT_TRUE(same_bits(visits.visit_and_combine(processor.ops, ids, at_once), expected))
-            << rows << " rows, " << at_once << " at once, " << threads << " threads";
+  for (const Precision precision : kPrecisions)
+    for (const std::uint32_t rows : {1u, 5u, 17u}) {
+      Visits visits(rows, 7, 9);
+      std::vector<std::uint32_t> ids = {0, 1, 2, 3, 4, 5, 6};
+      Processor by_the_law(1, scalar(), precision);
+      const Grid expected = visits.visit_adding(by_the_law.ops);
+      for (const unsigned threads : {1u, 2u}) {
+        Processor processor(threads, *GetParam(), precision);
+        EXPECT_TRUE(same_bits(visits.visit_adding(processor.ops), expected)) << rows << " rows";
+        for (const std::size_t at_once : {1u, 3u, 7u}) {
+          std::shuffle(ids.begin(), ids.end(), visits.random);
+          EXPECT_TRUE(same_bits(visits.visit_and_combine(processor.ops, ids, at_once), expected))
+              << rows << " rows, " << at_once << " at once, " << threads << " threads";
+        }
       }
     }
-  }
 }
 
 TEST(CpuOps, CountsMatricesAndExpertsWhereTheyAreBegun) {
@@ -649,14 +676,16 @@ void use_everything(Ops& ops, std::uint32_t rows, bool few_positions, const std:
 TEST(CpuOps, MeasuresTheScratchMemoryThatItTakes) {
   for (const unsigned threads : {1u, 2u, 7u})
     for (const std::uint32_t rows : {1u, 3u, 60u})
-      for (const bool few_positions : {true, false}) {
-        Processor processor(threads);
+      for (const auto& [few_positions, precision] :
+           {std::pair(true, Precision::exact), std::pair(false, Precision::exact),
+            std::pair(true, Precision::fast)}) {
+        Processor processor(threads, fastest(), precision);
         std::mt19937 random(15);
         use_everything(processor.ops, rows, few_positions, [&](Rows made) {
           for (std::uint32_t row = 0; row < made.count; ++row)
             for (std::uint32_t c = 0; c < made.cols; ++c) made.row(row)[c] = random_number(random);
         });
-        CpuOps measuring(threads);
+        CpuOps measuring(threads, precision);
         use_everything(measuring, rows, few_positions, [](Rows) {});
         EXPECT_EQ(measuring.workspace().high_water(), processor.ops.workspace().high_water())
             << threads << " threads, " << rows << " rows";

@@ -11,7 +11,7 @@ namespace {
 
 bool runs_always() { return true; }
 
-constexpr KernelTable kScalar{"scalar",     runs_always,       &kScalarMatmul,
+constexpr KernelTable kScalar{"scalar",     runs_always,       &kScalarMatmul,  &kScalarInt8,
                               &kScalarRows, &kScalarAttention, &kScalarDeltaNet};
 
 #if defined(__x86_64__)
@@ -21,10 +21,14 @@ bool runs_avx512() {
   return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && runs_avx2();
 }
-constexpr KernelTable kAvx512{"avx512",     runs_avx512,       &kAvx512Matmul,
+bool runs_avx512vnni() { return __builtin_cpu_supports("avx512vnni") && runs_avx512(); }
+constexpr KernelTable kAvx512Vnni{"avx512vnni", runs_avx512vnni,   &kAvx512Matmul,  &kAvx512VnniInt8,
+                                  &kAvx512Rows, &kAvx512Attention, &kAvx512DeltaNet};
+constexpr KernelTable kAvx512{"avx512",     runs_avx512,       &kAvx512Matmul,  &kAvx512Int8,
                               &kAvx512Rows, &kAvx512Attention, &kAvx512DeltaNet};
-constexpr KernelTable kAvx2{"avx2", runs_avx2, &kAvx2Matmul, &kAvx2Rows, &kAvx2Attention, &kAvx2DeltaNet};
-constexpr std::array kTables = {&kAvx512, &kAvx2, &kScalar};
+constexpr KernelTable kAvx2{"avx2",     runs_avx2,       &kAvx2Matmul,  &kAvx2Int8,
+                            &kAvx2Rows, &kAvx2Attention, &kAvx2DeltaNet};
+constexpr std::array kTables = {&kAvx512Vnni, &kAvx512, &kAvx2, &kScalar};
 #else
 constexpr std::array kTables = {&kScalar};
 #endif

@@ -22,9 +22,10 @@ TEST(CompiledKernels, EndWithTheScalarOnesWhichRunEverywhere) {
 
 TEST(CompiledKernels, AreListedFromTheFastestOn) {
 #if defined(__x86_64__)
-  ASSERT_EQ(compiled_kernels().size(), 3u);
-  EXPECT_EQ(compiled_kernels()[0]->name, "avx512");
-  EXPECT_EQ(compiled_kernels()[1]->name, "avx2");
+  ASSERT_EQ(compiled_kernels().size(), 4u);
+  EXPECT_EQ(compiled_kernels()[0]->name, "avx512vnni");
+  EXPECT_EQ(compiled_kernels()[1]->name, "avx512");
+  EXPECT_EQ(compiled_kernels()[2]->name, "avx2");
 #endif
   std::set<std::string_view> names;
   for (const KernelTable* table : compiled_kernels()) names.insert(table->name);
@@ -34,6 +35,7 @@ TEST(CompiledKernels, AreListedFromTheFastestOn) {
 TEST(CompiledKernels, AreWholeTables) {
   for (const KernelTable* table : compiled_kernels()) {
     EXPECT_NE(table->matmul, nullptr) << table->name;
+    EXPECT_NE(table->int8, nullptr) << table->name;
     EXPECT_NE(table->rows, nullptr) << table->name;
     EXPECT_NE(table->attention, nullptr) << table->name;
     EXPECT_NE(table->delta_net, nullptr) << table->name;

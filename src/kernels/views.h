@@ -53,11 +53,29 @@ inline Heads as_heads(const Rows& rows, std::uint32_t heads, std::uint32_t dim) 
   return {rows.data, rows.count, heads, dim, rows.stride, dim};
 }
 
-// Rows prepared, once, to be multiplied by any number of matrices.
+// Rows rounded to bytes, for integer products (kernel_table.h).
+struct ByteRows {
+  std::int8_t* codes = nullptr;  // [count][cols]; null: there are none
+  std::uint64_t stride = 0;      // in bytes
+  Rows scales;                   // [count][cols / 64, rounded up]
+  Rows sums;                     // [count][cols / 32]: of the codes
+
+  std::int8_t* row(std::uint64_t index) const { return codes + index * stride; }
+  ByteRows some(std::uint32_t first, std::uint32_t count) const {
+    return {row(first), stride, scales.some(first, count), sums.some(first, count)};
+  }
+};
+
+// Rows prepared, once, to be multiplied by any number of matrices. Both are empty where cols is no multiple of 32.
 struct Input {
   Rows x;
-  Rows
-      sums;  // [count][cols / 32]: of 32 columns each (kernel_table.h); empty where cols is no multiple of 32
+  Rows sums = {};       // exact: [count][cols / 32], of 32 columns each (kernel_table.h)
+  ByteRows bytes = {};  // fast
+
+  Input some(std::uint32_t first, std::uint32_t count) const {
+    return {x.some(first, count), sums.data == nullptr ? Rows{} : sums.some(first, count),
+            bytes.codes == nullptr ? ByteRows{} : bytes.some(first, count)};
+  }
 };
 
 }  // namespace moeflux

@@ -1,0 +1,53 @@
+// The codes of an affine matrix in tile16, as bytes, sixteen rows at a time. Included after lanes_*.h by the families
+// that multiply with them.
+
+namespace moeflux {
+namespace {
+
+constexpr std::uint32_t kUnitBytes = 64;
+
+// 3 = 2 + 1, 5 = 4 + 1, 6 = 4 + 2 bits in two planes; the others have one.
+template <unsigned Bits>
+struct Planes {
+  static constexpr unsigned kLow = Bits == 3 ? 2 : Bits == 5 || Bits == 6 ? 4 : Bits;
+  static constexpr unsigned kHigh = Bits - kLow;
+};
+constexpr unsigned kStep = 32;  // columns that are whole units of any plane: p units of a plane of p bits
+
+template <std::int32_t Byte>
+MF_LANES Ints every_byte() {
+  return broadcast(std::int32_t{Byte * 0x01010101});
+}
+
+// Bits [From, ...) of every lane at [To, ...).
+template <unsigned From, unsigned To>
+MF_LANES Ints moved(Ints unit) {
+  if constexpr (From < To) {
+    return shift_left<To - From>(unit);
+  } else {
+    return shift_right<From - To>(unit);
+  }
+}
+
+// Columns 4 Index to 4 Index + 3 of a step: bytes 0 to 3 of a lane. low, high: where the planes' units of the step are.
+template <unsigned Bits, unsigned Index>
+MF_LANES Ints quad_codes(const std::byte* low, const std::byte* high) {
+  constexpr unsigned kLow = Planes<Bits>::kLow, kHigh = Planes<Bits>::kHigh;
+  constexpr unsigned kLowQuads = 8 / kLow;  // of a unit
+  constexpr unsigned kLowAt = Index % kLowQuads * kLow, kHighAt = Index * kHigh % 8;
+  const Ints low_unit = load_unit(low + Index / kLowQuads * kUnitBytes);
+  if constexpr (Bits == 8) {
+    return low_unit;
+  } else if constexpr (kHigh == 0) {
+    return shift_right<kLowAt>(low_unit) & every_byte<(1 << kLow) - 1>();
+  } else {
+    // The high bits move to where the low ones end.
+    const Ints high_unit = load_unit(high + Index * kHigh / 8 * kUnitBytes);
+    const Ints low_bits = shift_right<kLowAt>(low_unit) & every_byte<(1 << kLow) - 1>();
+    const Ints high_bits = moved<kHighAt, kLow>(high_unit) & every_byte<((1 << kHigh) - 1) << kLow>();
+    return low_bits | high_bits;
+  }
+}
+
+}  // namespace
+}  // namespace moeflux

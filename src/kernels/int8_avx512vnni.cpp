@@ -1,0 +1,31 @@
+// Integer products by AVX-512 VNNI: four products and their sum are one instruction, which does not saturate.
+
+#include "kernels/isa_tables.h"
+#include "kernels/lanes_avx512.h"
+
+namespace moeflux {
+namespace {
+
+constexpr unsigned kInt8Rows = 8;
+
+template <unsigned Bits>
+MF_LANES Ints dot4(Ints sum, Ints codes, Ints x) {
+  return {_mm512_dpbusd_epi32(sum.v, codes.v, x.v)};
+}
+
+MF_LANES void store_bytes(std::int8_t* to, Ints a) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtepi32_epi8(a.v));
+}
+
+}  // namespace
+}  // namespace moeflux
+
+#include "kernels/codes_vector.inl"
+
+#include "kernels/int8_vector.inl"
+
+namespace moeflux {
+
+constinit const Int8Kernels kAvx512VnniInt8 = kInt8;
+
+}  // namespace moeflux

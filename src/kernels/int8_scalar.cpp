@@ -1,0 +1,94 @@
+// The specification of integer products: plain loops, one output after another, no tricks.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "kernels/isa_tables.h"
+#include "quant/tile16_layout.h"
+
+namespace moeflux {
+namespace {
+
+using tile16::kBlockRows;
+using tile16::kLaneBytes;
+
+// One output. lane: the row's lane of its block's first unit; x_row: of x, its scales and its sums.
+template <std::uint32_t Bits>
+float product(const Int8Args& args, const std::byte* lane, std::uint64_t x_row) {
+  const AffineFormat format{Bits, args.group, args.f32_scales ? Dtype::f32 : Dtype::bf16};
+  const std::uint32_t cell = std::min(args.group, kInt8Group);
+  const std::int8_t* x = args.x + x_row * args.x_stride;
+  const float* scales = args.scales + x_row * args.scales_stride;
+  const float* sums = args.sums + x_row * args.sums_stride;
+  float acc = 0;
+  for (std::uint32_t group = 0; group < args.cols; group += args.group) {
+    const auto [scale, bias] = tile16::scale_and_bias(lane + tile16::codes_bytes(format), format);
+    for (std::uint32_t first = group; first < group + args.group; first += cell) {
+      std::int32_t dot = 0;
+      for (std::uint32_t k = first; k < first + cell; ++k)
+        dot += static_cast<std::int32_t>(tile16::code_at(lane, format, k - group)) * x[k];
+      float sum = 0;
+      for (std::uint32_t part = first / kSumCols; part < (first + cell) / kSumCols; ++part)
+        sum = sum + sums[part];
+      const float inner = std::fma(bias, sum, scale * static_cast<float>(dot));
+      acc = std::fma(scales[first / kInt8Group], inner, acc);
+    }
+    lane += tile16::group_bytes(format);
+  }
+  return acc;
+}
+
+template <std::uint32_t Bits>
+void multiply(const Int8Args& args) noexcept {
+  for (std::uint64_t i = 0; i < args.batch; ++i) {
+    const std::uint64_t x_row = args.x_rows != nullptr ? args.x_rows[i] : i;
+    for (std::uint64_t block = 0; block < args.block_count; ++block) {
+      const std::uint64_t rows = block + 1 == args.block_count ? args.last_block_rows : kBlockRows;
+      for (std::uint64_t row = 0; row < rows; ++row) {
+        const std::byte* lane = args.blocks + block * args.block_stride + row * kLaneBytes;
+        args.y[i * args.y_stride + block * kBlockRows + row] = product<Bits>(args, lane, x_row);
+      }
+    }
+  }
+}
+
+void quantize(const float* x, std::uint32_t n, std::int8_t* codes, float* scales, float* sums) noexcept {
+  for (std::uint32_t first = 0; first < n; first += kInt8Group) {
+    const std::uint32_t end = std::min(n, first + kInt8Group);
+    bool is_finite = true;
+    float largest = 0;
+    for (std::uint32_t i = first; i < end; ++i) {
+      is_finite = is_finite && std::isfinite(x[i]);
+      largest = std::max(largest, std::fabs(x[i]));
+    }
+    const bool counts = is_finite && largest >= kInt8Least;
+    scales[first / kInt8Group] = !is_finite ? std::numeric_limits<float>::quiet_NaN()
+                                 : counts   ? largest / 127.0f
+                                            : 0.0f;
+    const float inverse = counts ? 127.0f / largest : 0.0f;
+    for (std::uint32_t part = first; part < end; part += kSumCols) {
+      std::int32_t sum = 0;
+      for (std::uint32_t i = part; i < part + kSumCols; ++i) {
+        codes[i] = counts ? static_cast<std::int8_t>(std::rint(x[i] * inverse)) : std::int8_t{0};
+        sum += codes[i];
+      }
+      sums[part / kSumCols] = static_cast<float>(sum);
+    }
+  }
+}
+
+}  // namespace
+
+const Int8Kernels kScalarInt8 = {
+    .affine2 = multiply<2>,
+    .affine3 = multiply<3>,
+    .affine4 = multiply<4>,
+    .affine5 = multiply<5>,
+    .affine6 = multiply<6>,
+    .affine8 = multiply<8>,
+    .quantize = quantize,
+};
+
+}  // namespace moeflux
