@@ -94,8 +94,8 @@ TEST_F(Scheduling, ReadsGateAndUpBeforeDownInPieces) {
 }
 
 TEST_F(Scheduling, PiecesNeverCrossFromUpToDownAndCoverTheRecord) {
-  for (const std::uint64_t down_pages : {1, 3, 5, 7, 11})
-    for (const std::uint64_t piece_pages : {1, 2, 3, 5, 64}) {
+  for (const std::uint64_t down_pages : {1u, 3u, 5u, 7u, 11u})
+    for (const std::uint64_t piece_pages : {1u, 2u, 3u, 5u, 64u}) {
       ExpertTable table = table_of(1, 1, 1);
       table.slabs[0].down_offset = down_pages * 4096;
       ExpertScheduler one(table, {.piece_bytes = piece_pages * 4096},
