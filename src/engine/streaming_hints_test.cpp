@@ -126,7 +126,7 @@ TEST_P(StreamingHints, AreThoseOfEverySessionInTheBatchAndOfNoOther) {
   for (std::size_t layer = 0; layer < both.size(); ++layer) {
     both[layer].insert(both[layer].end(), of_second[layer].begin(), of_second[layer].end());
     std::ranges::sort(both[layer]);
-    both[layer].erase(std::ranges::unique(both[layer]).begin(), both[layer].end());
+    both[layer].erase(std::unique(both[layer].begin(), both[layer].end()), both[layer].end());
   }
   EXPECT_EQ(guessed(), both);  // each once
 }

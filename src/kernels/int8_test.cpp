@@ -63,7 +63,7 @@ INSTANTIATE_TEST_SUITE_P(, Int8OnEveryIsa, testing::ValuesIn(compiled_kernels())
 TEST_P(Int8OnEveryIsa, QuantizesToTheScalarBits) {
   Random random(1);
   for (const Numbers kind : {Numbers::plain, Numbers::extreme, Numbers::endless})
-    for (const std::size_t cols : {32, 64, 96, 128, 160, 2048})
+    for (const std::size_t cols : {32u, 64u, 96u, 128u, 160u, 2048u})
       for (int round = 0; round < 20; ++round) {
         const Grid x = Grid::random(random, 3, cols, 5, kind);
         const QuantizedRows found(*GetParam(), x, 7), expected(scalar(), x, 7);
