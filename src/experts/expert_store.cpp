@@ -297,11 +297,11 @@ void ExpertStore::ended(const DriveCompletion& completion) {
     if (scheduler_.completes_record(out.tag)) status = check_record(out.tag);
     if (options_.trace != nullptr && scheduler_.completes_record(out.tag)) trace_read(out.tag);
   }
-  if (!status && !error_ && scheduler_.is_wanted(out.tag))
-    error_ = failure(read.record, std::move(status).error());
-  if (scheduler_.is_wanted(out.tag)) ++wanted_ended_;
+  const bool succeeded = status.has_value(), is_wanted = scheduler_.is_wanted(out.tag);
+  if (!succeeded && is_wanted && !error_) error_ = failure(read.record, std::move(status).error());
+  if (is_wanted) ++wanted_ended_;
   rate_.completed(now(), read.bytes);
-  scheduler_.complete(out.tag, status.has_value());
+  scheduler_.complete(out.tag, succeeded);
   out.next_free = first_free_out_;
   first_free_out_ = index;
   --outs_taken_;

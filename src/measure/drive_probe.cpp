@@ -21,17 +21,18 @@ struct Piece {
   std::uint64_t offset, bytes;
 };
 
+constexpr std::uint64_t kPieceBytes = SchedulerOptions().piece_bytes;  // as the store reads
+
 // Records drawn at random, in pieces, until they are `bytes`.
-std::vector<Piece> draw_pieces(const PackedModel& model, std::uint64_t bytes, std::uint64_t piece_bytes,
-                               std::uint64_t seed) {
+std::vector<Piece> draw_pieces(const PackedModel& model, std::uint64_t bytes, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   const std::vector<ExpertFile>& files = model.manifest().experts;
   std::vector<Piece> pieces;
   for (std::uint64_t drawn = 0; drawn < bytes;) {
     const auto file = static_cast<std::uint32_t>(random() % files.size());
     const ExpertRecord& record = files[file].records[random() % files[file].records.size()];
-    for (std::uint64_t at = 0; at < record.bytes; at += piece_bytes)
-      pieces.push_back({file, record.offset + at, std::min(piece_bytes, record.bytes - at)});
+    for (std::uint64_t at = 0; at < record.bytes; at += kPieceBytes)
+      pieces.push_back({file, record.offset + at, std::min(kPieceBytes, record.bytes - at)});
     drawn += record.bytes;
   }
   return pieces;
@@ -45,15 +46,14 @@ Result<DriveProbe> probe_drive(const PackedModel& model, const DriveChoice& choi
     return Error(ErrorCode::invalid_argument, "the model has no experts to be read");
   std::vector<std::filesystem::path> paths;
   for (const ExpertFile& file : model.manifest().experts) paths.push_back(model.path() / file.file);
-  const std::uint64_t piece_bytes = SchedulerOptions().piece_bytes;
   DriveOptions options;
   options.choice = choice;
-  MF_TRY(AlignedBuffer memory, AlignedBuffer::create(options.depth * piece_bytes));
+  MF_TRY(AlignedBuffer memory, AlignedBuffer::create(options.depth * kPieceBytes));
   options.memory = {memory.bytes()};
   MF_TRY(const OpenedDrive opened, open_drive(paths, options));
   Drive& drive = *opened.drive;
 
-  const std::vector<Piece> pieces = draw_pieces(model, bytes, piece_bytes, seed);
+  const std::vector<Piece> pieces = draw_pieces(model, bytes, seed);
   std::vector<std::uint32_t> free_places;
   for (std::uint32_t i = 0; i < drive.depth(); ++i) free_places.push_back(i);
   std::array<DriveCompletion, 64> completions;
@@ -66,7 +66,7 @@ Result<DriveProbe> probe_drive(const PackedModel& model, const DriveChoice& choi
       const std::uint32_t place = free_places.back();
       free_places.pop_back();
       drive.submit(
-          {place, piece.file, piece.offset, memory.bytes().subspan(place * piece_bytes, piece.bytes)});
+          {place, piece.file, piece.offset, memory.bytes().subspan(place * kPieceBytes, piece.bytes)});
     }
     drive.flush();
     const std::size_t count = drive.collect(completions, std::chrono::seconds(10));
