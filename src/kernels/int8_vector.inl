@@ -99,12 +99,15 @@ MF_LANES void multiply_rows(const Int8Args& args, std::uint32_t first_row, std::
   for (unsigned row = 0; row < Rows; ++row) store_first(y + row * args.y_stride, acc[row], rows_of_block);
 }
 
-// The same for a number of rows that is known when it runs, 1..Most.
-template <unsigned Bits, unsigned Most>
-MF_LANES void multiply_some(const Int8Args& args, std::uint32_t first_row, std::uint32_t rows,
-                            std::uint32_t block) {
-  if (rows == Most) return multiply_rows<Bits, Most>(args, first_row, block);
-  if constexpr (Most > 1) multiply_some<Bits, Most - 1>(args, first_row, rows, block);
+// Rows [row, end) with one block: as many at a time as there are registers for, then half as many, and so on. Widths
+// other than 4 and 8 bits are rare, and compile for as long.
+template <unsigned Bits>
+constexpr unsigned kMostRows = Bits == 4 || Bits == 8 ? kInt8Rows : kInt8Rows / 2;
+
+template <unsigned Bits, unsigned Rows>
+MF_LANES void multiply_some(const Int8Args& args, std::uint32_t row, std::uint32_t end, std::uint32_t block) {
+  for (; end - row >= Rows; row += Rows) multiply_rows<Bits, Rows>(args, row, block);
+  if constexpr (Rows > 1) multiply_some<Bits, Rows / 2>(args, row, end, block);
 }
 
 // Rows of x that visit a block before the next is read: it and their x stay in the second-level cache.
@@ -114,15 +117,8 @@ template <unsigned Bits>
 void multiply(const Int8Args& args) noexcept {
   for (std::uint32_t chunk = 0; chunk < args.batch; chunk += kChunkRows) {
     const std::uint32_t end = args.batch - chunk < kChunkRows ? args.batch : chunk + kChunkRows;
-    for (std::uint32_t block = 0; block < args.block_count; ++block) {
-      // In shares of nearly one size: every share decodes the block, the small ones too.
-      std::uint32_t shares = (end - chunk + kInt8Rows - 1) / kInt8Rows;
-      for (std::uint32_t row = chunk; shares > 0; --shares) {
-        const std::uint32_t rows = (end - row + shares - 1) / shares;
-        multiply_some<Bits, kInt8Rows>(args, row, rows, block);
-        row += rows;
-      }
-    }
+    for (std::uint32_t block = 0; block < args.block_count; ++block)
+      multiply_some<Bits, kMostRows<Bits>>(args, chunk, end, block);
   }
 }
 
