@@ -239,19 +239,16 @@ ExpertStatistics ExpertStore::statistics() const {
 
 // ---- What the drive does ----
 
-// Takes what has ended, and hands out what can begin; says how many ended.
-std::size_t ExpertStore::pump(std::chrono::nanoseconds longest_wait) {
+// Takes what has ended, and hands out what can begin.
+void ExpertStore::pump(std::chrono::nanoseconds longest_wait) {
   std::array<DriveCompletion, kCompletionsAtOnce> completions;
-  std::size_t all = 0;
   while (outs_taken_ > 0) {
-    const std::size_t count =
-        drive_->collect(completions, all == 0 ? longest_wait : std::chrono::nanoseconds(0));
+    const std::size_t count = drive_->collect(completions, longest_wait);
     for (const DriveCompletion& completion : std::span(completions).first(count)) ended(completion);
-    all += count;
     if (count < completions.size()) break;
+    longest_wait = std::chrono::nanoseconds(0);
   }
   submit_reads();
-  return all;
 }
 
 void ExpertStore::submit_reads() {

@@ -100,7 +100,7 @@ class ExpertStore final : public ExpertSource {
   void release(std::uint32_t slot) override;
 
   void wait_until(FunctionRef<bool()> is_over);
-  std::size_t pump(std::chrono::nanoseconds longest_wait);
+  void pump(std::chrono::nanoseconds longest_wait);
   void submit_reads();
   void submit(std::uint32_t out);
   void ended(const DriveCompletion& completion);

@@ -216,10 +216,10 @@ bool ExpertScheduler::claim(std::uint32_t slot) {
 
 void ExpertScheduler::want_present(std::uint32_t slot) {
   const bool is_ready = slots_[slot].state == State::ready;
-  const std::uint64_t bytes = submitted_bytes(slots_[slot]);  // on a guess; the rest of it is wanted now
   ++(is_ready ? statistics_.hits : statistics_.late);
   slots_[slot].was_late = !is_ready;
   if (!claim(slot)) return;
+  const std::uint64_t bytes = submitted_bytes(slots_[slot]);  // on a guess; the rest of it is wanted now
   ++(is_ready ? statistics_.useful_guesses : statistics_.late_guesses);
   (is_ready ? statistics_.useful_bytes : statistics_.late_bytes) += bytes;
 }

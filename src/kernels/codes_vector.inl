@@ -1,10 +1,27 @@
-// The codes of an affine matrix in tile16, as bytes, sixteen rows at a time. Included after lanes_*.h by the families
+// The codes of an affine matrix in tile16, as bytes, and its scales, sixteen rows at a time. Included after lanes_*.h by the families
 // that multiply with them.
 
 namespace moeflux {
 namespace {
 
+constexpr std::uint32_t kBlockRows = 16;
 constexpr std::uint32_t kUnitBytes = 64;
+
+// The two BF16 of a lane.
+MF_LANES Lanes lower_bf16(Ints unit) { return as_float(shift_left<16>(unit)); }
+MF_LANES Lanes upper_bf16(Ints unit) {
+  return as_float(unit & broadcast(static_cast<std::int32_t>(0xffff0000)));
+}
+
+// What a group ends with, of 16 rows.
+struct GroupScales {
+  Lanes scale, bias;
+};
+MF_LANES GroupScales group_scales(const std::byte* at, bool are_f32) {
+  const Ints first = load_unit(at);
+  if (are_f32) return {as_float(first), as_float(load_unit(at + kUnitBytes))};
+  return {upper_bf16(first), lower_bf16(first)};
+}
 
 // 3 = 2 + 1, 5 = 4 + 1, 6 = 4 + 2 bits in two planes; the others have one.
 template <unsigned Bits>

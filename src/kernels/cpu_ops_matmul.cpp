@@ -10,19 +10,6 @@
 namespace moeflux {
 namespace {
 
-// Of either family: they have the same names.
-template <class Kernels>
-auto affine_kernel(const Kernels& kernels, std::uint32_t bits) {
-  switch (bits) {
-    case 2: return kernels.affine2;
-    case 3: return kernels.affine3;
-    case 4: return kernels.affine4;
-    case 5: return kernels.affine5;
-    case 6: return kernels.affine6;
-    default: return kernels.affine8;
-  }
-}
-
 MatmulKernel kernel_of(const MatmulKernels& kernels, const Encoding& encoding) {
   return std::visit(
       overloaded{

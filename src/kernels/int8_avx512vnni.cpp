@@ -13,10 +13,6 @@ MF_LANES Ints dot4(Ints sum, Ints codes, Ints x) {
   return {_mm512_dpbusd_epi32(sum.v, codes.v, x.v)};
 }
 
-MF_LANES void store_bytes(std::int8_t* to, Ints a) {
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtepi32_epi8(a.v));
-}
-
 }  // namespace
 }  // namespace moeflux
 

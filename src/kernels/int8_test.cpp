@@ -18,26 +18,14 @@ namespace moeflux {
 namespace {
 
 using test::Grid;
+using test::kBits;
 using test::Numbers;
 using test::OnEveryIsa;
 using test::Random;
 using test::same_bits;
+using test::scalar;
 
-constexpr std::array kBits = {2u, 3u, 4u, 5u, 6u, 8u};
 constexpr std::array kBatches = {1u, 2u, 3u, 4u, 5u, 7u, 8u, 9u, 15u, 17u, 65u};
-
-const KernelTable& scalar() { return *compiled_kernels().back(); }
-
-Int8Kernel kernel_for(const Int8Kernels& kernels, std::uint32_t bits) {
-  switch (bits) {
-    case 2: return kernels.affine2;
-    case 3: return kernels.affine3;
-    case 4: return kernels.affine4;
-    case 5: return kernels.affine5;
-    case 6: return kernels.affine6;
-    default: return kernels.affine8;
-  }
-}
 
 // Rows as bytes, as a kernel of `table` makes them. Gaps between the rows stay as they are.
 struct QuantizedRows {
@@ -167,7 +155,7 @@ class Product {
     args.batch = batch_;
     args.y = y.data();
     args.y_stride = y.stride();
-    kernel_for(*table.int8, affine_.bits)(args);
+    affine_kernel(*table.int8, affine_.bits)(args);
     return y;
   }
 

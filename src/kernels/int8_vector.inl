@@ -4,14 +4,11 @@
 //   kInt8Rows                   rows of x that are multiplied together
 //   dot4<Bits>(sum, codes, x)   sum + the products of the four bytes of a lane: codes are unsigned and below 2^Bits, x is
 //                               signed and above -128; exact
-//   store_bytes(to, ints)       the 16 lanes, each -128..127, as bytes
 //
 // The sums of a cell are integers and exact, so chains and tiles are whatever is fast.
 
 namespace moeflux {
 namespace {
-
-constexpr std::uint32_t kBlockRows = 16;
 
 // Chains of integer sums a row of x: enough of them to hide how long a product takes.
 constexpr unsigned chains_of(unsigned rows) { return rows == 1 ? 4 : rows == 2 ? 2 : 1; }
@@ -32,15 +29,6 @@ MF_LANES void add_step(const std::byte* low, const std::byte* high, const std::i
     sum = dot4<Bits>(sum, codes, broadcast_four(x[row] + k + 4 * Index));
   }
   if constexpr (4 * (Index + 1) < kStep) add_step<Bits, Rows, Index + 1>(low, high, x, k, sums);
-}
-
-struct RowScales {
-  Lanes scale, bias;
-};
-MF_LANES RowScales row_scales(const std::byte* at, bool f32_scales) {
-  const Ints first = load_unit(at);
-  if (f32_scales) return {as_float(first), as_float(load_unit(at + kUnitBytes))};
-  return {as_float(first & broadcast(static_cast<std::int32_t>(0xffff0000))), as_float(shift_left<16>(first))};
 }
 
 // Rows [first_row, first_row + Rows) of the batch with one block.
@@ -65,7 +53,7 @@ MF_LANES void multiply_rows(const Int8Args& args, std::uint32_t first_row, std::
   const std::size_t group_bytes = scales_at + (args.f32_scales ? 2 : 1) * kUnitBytes;
   const std::byte* units = args.blocks + block * args.block_stride;
   for (std::uint32_t first = 0; first < args.cols; first += args.group, units += group_bytes) {
-    const RowScales of_rows = row_scales(units + scales_at, args.f32_scales);
+    const GroupScales of_rows = group_scales(units + scales_at, args.f32_scales);
     const std::byte* low = units;
     const std::byte* high = units + high_at;
     for (std::uint32_t k = first; k < first + args.group; k += cell) {

@@ -108,6 +108,19 @@ struct Int8Kernels {
   void (*quantize)(const float* x, std::uint32_t n, std::int8_t* codes, float* scales, float* sums) noexcept;
 };
 
+// The kernel for codes of so many bits, of MatmulKernels or Int8Kernels.
+template <class Kernels>
+auto affine_kernel(const Kernels& kernels, std::uint32_t bits) {
+  switch (bits) {
+    case 2: return kernels.affine2;
+    case 3: return kernels.affine3;
+    case 4: return kernels.affine4;
+    case 5: return kernels.affine5;
+    case 6: return kernels.affine6;
+    default: return kernels.affine8;
+  }
+}
+
 // ---- Operations on rows -------------------------------------------------------------------------------------
 // x, y and the like are [n]; y may be x. Sums over a row: 16 virtual lanes by fma, folded (law.h).
 

@@ -119,6 +119,11 @@ MF_LANES Ints shift_right_signed(Ints a) {
 }
 MF_LANES Lanes to_float(Ints a) { return {_mm256_cvtepi32_ps(a.low), _mm256_cvtepi32_ps(a.high)}; }
 MF_LANES Ints to_int(Lanes a) { return {_mm256_cvttps_epi32(a.low), _mm256_cvttps_epi32(a.high)}; }
+MF_LANES void store_bytes(std::int8_t* to, Ints a) {
+  const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(a.low, a.high), 0xd8);
+  const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), bytes);
+}
 MF_LANES Lanes as_float(Ints a) { return {_mm256_castsi256_ps(a.low), _mm256_castsi256_ps(a.high)}; }
 MF_LANES Ints as_int(Lanes a) { return {_mm256_castps_si256(a.low), _mm256_castps_si256(a.high)}; }
 

@@ -89,6 +89,10 @@ MF_LANES Ints shift_right_signed(Ints a) {  // the sign comes in
 }
 MF_LANES Lanes to_float(Ints a) { return {_mm512_cvtepi32_ps(a.v)}; }
 MF_LANES Ints to_int(Lanes a) { return {_mm512_cvttps_epi32(a.v)}; }  // of integers in range
+// The lanes, each -128..127, as bytes.
+MF_LANES void store_bytes(std::int8_t* to, Ints a) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtepi32_epi8(a.v));
+}
 MF_LANES Lanes as_float(Ints a) { return {_mm512_castsi512_ps(a.v)}; }
 MF_LANES Ints as_int(Lanes a) { return {_mm512_castps_si512(a.v)}; }
 

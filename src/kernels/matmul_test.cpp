@@ -21,16 +21,15 @@ namespace moeflux {
 namespace {
 
 using test::Grid;
+using test::kBits;
 using test::Numbers;
 using test::OnEveryIsa;
 using test::Random;
 using test::same_bits;
+using test::scalar;
 
-constexpr std::array kBits = {2u, 3u, 4u, 5u, 6u, 8u};
 constexpr std::array kBatches = {1u, 2u, 3u, 4u, 5u, 6u, 7u, 8u, 9u, 17u, 30u};
 constexpr AffineFormat kCommon{.bits = 4, .group = 64, .scale_dtype = Dtype::bf16};
-
-const KernelTable& scalar() { return *compiled_kernels().back(); }
 
 std::vector<Encoding> affine_encodings() {
   std::vector<Encoding> all;
@@ -48,14 +47,7 @@ MatmulKernel kernel_for(const MatmulKernels& kernels, const Encoding& encoding) 
   if (std::holds_alternative<Fp8BlockFormat>(encoding)) return kernels.fp8;
   if (const auto* plain = std::get_if<PlainFormat>(&encoding))
     return plain->dtype == Dtype::bf16 ? kernels.bf16 : kernels.f32;
-  switch (std::get<AffineFormat>(encoding).bits) {
-    case 2: return kernels.affine2;
-    case 3: return kernels.affine3;
-    case 4: return kernels.affine4;
-    case 5: return kernels.affine5;
-    case 6: return kernels.affine6;
-    default: return kernels.affine8;
-  }
+  return affine_kernel(kernels, std::get<AffineFormat>(encoding).bits);
 }
 
 // How a product is laid out in memory: by default as tightly as it can be.

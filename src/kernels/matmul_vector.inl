@@ -17,17 +17,10 @@
 namespace moeflux {
 namespace {
 
-constexpr std::uint32_t kBlockRows = 16;
 
 // Asks for what is read a little later, which need not exist. 4096 columns of x are half of the first-level
 // cache and are pushed out by the matrix again and again: 17.3 instead of 14.7 GB/s, nothing lost elsewhere.
 MF_LANES void prefetch_ahead(const std::byte* unit) { __builtin_prefetch(unit + 2048); }
-
-// The two BF16 of a lane.
-MF_LANES Lanes lower_bf16(Ints unit) { return as_float(shift_left<16>(unit)); }
-MF_LANES Lanes upper_bf16(Ints unit) {
-  return as_float(unit & broadcast(static_cast<std::int32_t>(0xffff0000)));
-}
 
 // Some columns of a block that share scales.
 struct Group {
@@ -103,14 +96,9 @@ struct Affine {
     }
   }
 
-  struct Scales {
-    Lanes scale, bias;
-  };
+  using Scales = GroupScales;
   [[gnu::always_inline]] Scales scales(const Group& group) const {
-    const std::byte* at = group.units + std::size_t{group.cols} * 2 * Bits;
-    const Ints first = load_unit(at);
-    if (scales_bytes == kUnitBytes) return {upper_bf16(first), lower_bf16(first)};
-    return {as_float(first), as_float(load_unit(at + kUnitBytes))};
+    return group_scales(group.units + std::size_t{group.cols} * 2 * Bits, scales_bytes != kUnitBytes);
   }
   [[gnu::always_inline]] Lanes add_group(Lanes acc, Lanes s, const Group& group, const Scales& scales,
                                          const float* sums) const {

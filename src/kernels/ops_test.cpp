@@ -22,12 +22,12 @@ namespace {
 using test::Grid;
 using test::Random;
 using test::same_bits;
+using test::scalar;
 using testing::AllOf;
 using testing::HasSubstr;
 
 constexpr AffineFormat kFourBits{4, 64, Dtype::bf16};
 
-const KernelTable& scalar() { return *compiled_kernels().back(); }
 const KernelTable& fastest() { return **select_kernels(); }
 
 // Operations with threads and memory of their own.

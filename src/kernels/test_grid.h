@@ -19,6 +19,11 @@ namespace moeflux::test {
 
 using Random = std::mt19937;
 
+inline constexpr std::array kBits = {2u, 3u, 4u, 5u, 6u, 8u};  // of affine codes
+
+// The specification.
+inline const KernelTable& scalar() { return *compiled_kernels().back(); }
+
 enum class Numbers {
   plain,    // between -2 and 2
   extreme,  // any exponent, subnormals, zeros of both signs, the largest; half of them plain
