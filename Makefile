@@ -28,7 +28,7 @@ build = @cmake --build --preset $(1) --parallel $(JOBS)
 run_tests = @ctest --preset $(1) --parallel $(JOBS) --output-log build/$(1).log
 
 .PHONY: build demo test test-full bench format clean
-.PHONY: bootstrap test-dev test-release test-asan test-tsan test-clang check-format check-tidy
+.PHONY: bootstrap test-dev test-long test-release test-asan test-tsan test-clang check-format check-tidy
 
 build: bootstrap
 	$(call say,build/moeflux)
@@ -50,7 +50,7 @@ test: bootstrap test-dev
 	@echo "== all passed:"
 	@sed -n '/tests passed/,$$p' build/dev.log
 
-test-full: check-format test test-release test-asan test-tsan test-clang check-tidy
+test-full: check-format test test-long test-release test-asan test-tsan test-clang check-tidy
 	$(call say,the same bits: every way of every golden)
 	@/usr/bin/python3 -B tests/forward/same_bits_test.py build/release/bin/moeflux --full
 	@/usr/bin/python3 -B tests/forward/streaming_bits_test.py build/release/bin/moeflux --full
@@ -68,6 +68,8 @@ bench: bootstrap
 	$(call configure,release) -DMOEFLUX_BENCH=ON
 	$(call build,release)
 	@for program in build/release/bin/*_bench; do echo "== $$program"; "$$program"; done
+	$(call say,speed: a model of 6 GB in build/bench)
+	@bench/speed_bench.py build/release/bin/moeflux
 	$(call say,packing 5 GB)
 	@bench/pack_bench.py build/release/bin/moeflux
 	$(call say,streaming experts: models of 6 and 9 GB in build/bench)
@@ -86,7 +88,11 @@ test-dev:
 	$(call say,dev: all tests)
 	$(call configure,dev)
 	$(call build,dev)
-	$(call run_tests,dev)
+	$(call run_tests,dev) --label-exclude long
+
+test-long:
+	$(call say,dev: the long tests)
+	@ctest --preset dev --parallel $(JOBS) --label-regex long
 
 test-release:
 	$(call say,release: with benchmarks)

@@ -97,7 +97,7 @@ typedef struct mf_engine_options {
   uint32_t struct_size;
   uint32_t threads;         /* 0: one a physical core */
   const char* packed_model; /* a directory that `moeflux pack` wrote */
-  const char* isa;          /* "scalar", "avx2", "avx512"; NULL: the fastest that runs here */
+  const char* isa;          /* "scalar", "avx2", "avx512", ...; NULL: the fastest that runs here */
   uint32_t context;         /* positions of a session at most; 0: 8192, or the model's own if that is less */
   uint32_t step_rows;       /* rows of a step at most; 0: 512 */
   uint32_t experts_per_token;   /* 0: the model's own; more than that is MF_INVALID_ARGUMENT */
@@ -112,6 +112,9 @@ typedef struct mf_engine_options {
   const char* io;
   uint32_t prefetch;     /* an mf_prefetch */
   uint32_t verify_reads; /* nonzero: every expert that is read is compared with its checksum */
+
+  const char* precision;  /* "exact" or "fast"; NULL: "fast" */
+  const char* kv_numbers; /* how keys and values are kept: "f32", "bf16" or "int8"; NULL: "f32" */
 } mf_engine_options;
 
 /* Reads the weights. *engine is set on success and NULL otherwise. */

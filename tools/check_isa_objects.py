@@ -17,8 +17,8 @@ import re
 import subprocess
 import sys
 
-OBJECTS = re.compile(r"_(avx2|avx512|avx512vnni)\.cpp\.o$")
-TABLE = re.compile(r"moeflux::kAvx(2|512)\w+$")
+OBJECTS = re.compile(r"_(avx2|avxvnni|avx512|avx512vnni|amx)\.cpp\.o$")
+TABLE = re.compile(r"moeflux::k(Avx2|AvxVnni|Avx512|Amx)\w+$")
 # What compilers put in files that an exception could end: a pointer and, from clang, a call of terminate.
 HARMLESS_WEAK = re.compile(r"DW\.ref\.__gxx_personality_v0$|__clang_call_terminate$")
 WEAK = set("WVu")
@@ -48,7 +48,7 @@ def check(build):
     for path in objects:
         symbols = subprocess.run(["nm", "-C", str(path)], capture_output=True, text=True, check=True).stdout
         problems += [f"{path.name}: {what}" for what in violations(symbols)]
-        if not re.search(r"^[0-9a-f]+ \w moeflux::kAvx", symbols, re.M):
+        if not re.search(r"^[0-9a-f]+ \w moeflux::k(Avx|Amx)", symbols, re.M):
             problems.append(f"{path.name}: defines no table of kernels")
     return problems
 

@@ -1,11 +1,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <span>
+#include <string_view>
 #include <vector>
 
+#include "base/printable.h"
 #include "capi/border.h"
 #include "capi/handles.h"
 #include "io/drive.h"
@@ -50,6 +53,22 @@ Status take_streaming(const mf_engine_options& given, EngineOptions& options) {
   return {};
 }
 
+Status take_numerics(const mf_engine_options& given, EngineOptions& options) {
+  const auto take = [](const char* name, auto names, auto& value, std::string_view what) -> Status {
+    if (name == nullptr) return {};
+    for (const auto one : names)
+      if (name_of(one) == name) {
+        value = one;
+        return {};
+      }
+    return Error(ErrorCode::invalid_argument, fmt::format("'{}' is no {}", printable(name), what));
+  };
+  MF_TRY_STATUS(take(given.precision, std::array{Precision::exact, Precision::fast}, options.precision,
+                     "precision: \"exact\" or \"fast\""));
+  return take(given.kv_numbers, std::array{KvNumbers::f32, KvNumbers::bf16, KvNumbers::int8},
+              options.kv_numbers, "kind of keys and values: \"f32\", \"bf16\" or \"int8\"");
+}
+
 Result<EngineOptions> options_of(const mf_engine_options& given) {
   EngineOptions options;
   if (given.isa != nullptr) options.isa = given.isa;
@@ -60,6 +79,7 @@ Result<EngineOptions> options_of(const mf_engine_options& given) {
   if (given.kv_budget_bytes != 0) options.kv_budget_bytes = given.kv_budget_bytes;
   options.usable_memory_bytes = given.usable_memory_bytes;
   MF_TRY_STATUS(take_streaming(given, options));
+  MF_TRY_STATUS(take_numerics(given, options));
   return options;
 }
 

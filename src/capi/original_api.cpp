@@ -105,6 +105,7 @@ mf_ctx* mf_init_model(const char* weights, const char* manifest, const char* /*v
     MF_TRY(const PackedOriginals packed,
            packed_model_of(files, weights, manifest, experts_dir, use_2bit != 0));
     EngineOptions options;
+    options.precision = Precision::exact;  // as the original, whose callers have no word for another
     {
       MF_TRY(const PackedModel model, PackedModel::open(files, packed.path));
       options.experts_per_token = clamped_experts(model.config(), experts_per_token);

@@ -36,7 +36,9 @@ void add_engine(CLI::App& command, EngineFlags& engine) {
                   "Tokens of a prompt that are run together (default 512)")
       ->check(CLI::Range(1u, 1u << 20))
       ->group(kHow);
-  command.add_option("--precision", engine.precision, "exact or fast (default: exact)")->group(kHow);
+  command.add_option("--precision", engine.precision, "exact or fast (default: fast)")->group(kHow);
+  command.add_option("--kv", engine.kv, "How keys and values are kept: f32, bf16 or int8 (default: f32)")
+      ->group(kHow);
   command
       .add_option("--isa", engine.isa, "Which kernels, as 'moeflux doctor' lists them (default: the fastest)")
       ->group(kHow);
@@ -223,6 +225,8 @@ CLI::App* add_perplexity(CLI::App& app, PerplexityCommand& perplexity) {
       ->check(CLI::Range(3u, 1u << 20));
   add_engine(*command, perplexity.engine);
   add_streaming(*command, perplexity.engine.streaming);
+  command->add_flag("--price", perplexity.price,
+                    "Also run with --precision exact --kv f32, and say what the difference costs");
   command->add_flag("--json", perplexity.json, "Print the same numbers as JSON");
   take_environment(*command);
   return command;
@@ -253,7 +257,13 @@ CLI::App* add_bench(CLI::App& app, BenchCommand& bench) {
           "--without", bench.without,
           "Switch a technique off: overlap, pieces, window, fixed-buffers, sweeps, prefetch; may be repeated")
       ->allow_extra_args(false);
-  command->add_flag("--no-limits", bench.no_limits, "Do not measure what memory and drive could do");
+  command->add_flag("--no-limits", bench.no_limits,
+                    "Do not measure what memory, processor and drive could do");
+  command
+      ->add_option("--against", bench.against,
+                   "Compare with another program's tokens a second: NAME=DECODE or NAME=DECODE,PROMPT; may "
+                   "be repeated")
+      ->take_all();
   command->add_flag("--json", bench.json, "Print the same numbers as JSON");
   add_engine(*command, bench.engine);
   add_streaming(*command, bench.engine.streaming);

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <memory>
 #include <optional>
 
@@ -18,6 +20,7 @@
 #include "measure/bench.h"
 #include "measure/drive_probe.h"
 #include "measure/memory_rate.h"
+#include "measure/product_rate.h"
 #include "measure/routing.h"
 #include "measure/routing_trace.h"
 
@@ -26,12 +29,14 @@ namespace {
 
 constexpr std::uint64_t kMemoryProbeBytes = 256 * kMiB;
 constexpr unsigned kMemoryProbePasses = 7;
+constexpr unsigned kProductProbes = 5;
 constexpr std::uint64_t kDriveProbeBytes = kGiB;
 constexpr std::uint32_t kMaxRecordedRows = 1u << 16;
 
 // What the machine could do, measured in the same run. 0: not measured.
 struct Limits {
   double memory_bytes_per_second = 0;
+  double products_per_second = 0;  // of bytes in registers
   double drive_bytes_per_second = 0;
   std::string drive;  // that was measured
 };
@@ -66,12 +71,45 @@ Result<Limits> measure_limits(FileSystem& files, const PackedModel& model, const
   ThreadPool pool(options.threads != 0 ? options.threads : read_machine(files).physical_cores);
   MF_TRY(limits.memory_bytes_per_second,
          measure_read_bytes_per_second(pool, kMemoryProbeBytes, kMemoryProbePasses));
+  MF_TRY(const KernelTable* kernels, select_kernels(options.isa));
+  MF_TRY(limits.products_per_second, measure_products_per_second(pool, *kernels, kProductProbes));
   if (model.manifest().experts.empty()) return limits;
   MF_TRY(const DriveProbe probe,
          probe_drive(model, options.drive.value_or(DriveChoice()), kDriveProbeBytes, 1));
   limits.drive_bytes_per_second = probe.bytes_per_second;
   limits.drive = probe.drive;
   return limits;
+}
+
+// Another program's tokens a second.
+struct Rival {
+  std::string name;
+  double decode = 0;
+  std::optional<double> prompt;
+};
+
+Result<Rival> parse_rival(std::string_view text) {
+  const Error refusal{
+      ErrorCode::invalid_argument,
+      fmt::format("--against must be NAME=DECODE or NAME=DECODE,PROMPT in tokens a second, found '{}'",
+                  printable(text))};
+  const std::size_t equals = text.rfind('=');
+  if (equals == std::string_view::npos || equals == 0) return refusal;
+  Rival rival{std::string(text.substr(0, equals)), 0, {}};
+  const char* at = text.data() + equals + 1;
+  const char* const end = text.data() + text.size();
+  const auto number = [&](double& value) {
+    const auto [rest, failure] = std::from_chars(at, end, value);
+    at = rest;
+    return failure == std::errc() && std::isfinite(value) && value > 0;
+  };
+  if (!number(rival.decode)) return refusal;
+  if (at != end) {
+    double prompt = 0;
+    if (*at++ != ',' || !number(prompt) || at != end) return refusal;
+    rival.prompt = prompt;
+  }
+  return rival;
 }
 
 struct Report {
@@ -81,7 +119,11 @@ struct Report {
   Limits limits;
   BenchResult result;
   std::optional<std::uint64_t> peak_resident_bytes;
+  std::vector<Rival> rivals;
 
+  double products_per_second() const {
+    return result.prompt.tokens_per_second.median * static_cast<double>(result.products_a_token);
+  }
   // Where the drive is chosen by the plan it may be another than the one that was measured before.
   bool measured_its_drive() const { return limits.drive == engine.streaming().drive; }
   double touched_bytes_per_second() const {
@@ -122,6 +164,24 @@ std::string render_page(const Report& report) {
                     percent_of(report.touched_bytes_per_second(), report.limits.memory_bytes_per_second),
                     short_number(report.limits.memory_bytes_per_second / 1e9));
   line("memory", memory);
+  if (report.limits.products_per_second > 0 && report.result.prompt.tokens > 1)
+    line(
+        "compute",
+        fmt::format("{} G products a second in the prompt: {} of the {} that these threads multiply bytes at",
+                    short_number(report.products_per_second() / 1e9),
+                    percent_of(report.products_per_second(), report.limits.products_per_second),
+                    short_number(report.limits.products_per_second / 1e9)));
+  for (const Rival& rival : report.rivals) {
+    std::string ratios;
+    const auto compare = [&](std::string_view phase, double ours, double theirs) {
+      if (ours > 0)
+        ratios += fmt::format("{}{} {:.2f} x its {} tok/s", ratios.empty() ? "" : ", ", phase, ours / theirs,
+                              short_number(theirs));
+    };
+    compare("decode", report.result.decode.tokens_per_second.median, rival.decode);
+    if (rival.prompt) compare("prompt", report.result.prompt.tokens_per_second.median, *rival.prompt);
+    line("against", fmt::format("{}: {}", printable(rival.name), ratios));
+  }
   if (report.limits.drive_bytes_per_second > 0) {
     const double read = report.read_bytes_per_second(report.result.decode);
     const std::string limit = short_number(report.limits.drive_bytes_per_second / 1e9);
@@ -155,6 +215,7 @@ std::string render_json(const Report& report) {
             {"layers", engine.config().layers.size()},
             {"precision", name_of(engine.options().precision)},
             {"isa", engine.kernels().name},
+            {"kv", name_of(engine.options().kv_numbers)},
             {"threads", engine.threads()},
             {"batch", report.command.batch},
             {"routing", report.command.routing},
@@ -173,6 +234,16 @@ std::string render_json(const Report& report) {
     json["memory_bytes_per_second"] = report.limits.memory_bytes_per_second;
     json["memory_fraction"] = report.touched_bytes_per_second() / report.limits.memory_bytes_per_second;
   }
+  json["products_per_token"] = report.result.products_a_token;
+  if (report.limits.products_per_second > 0) {
+    json["products_per_second"] = report.limits.products_per_second;
+    json["compute_fraction"] = report.products_per_second() / report.limits.products_per_second;
+  }
+  for (const Rival& rival : report.rivals) {
+    Json& of = json["against"][rival.name];
+    of["decode_ratio"] = report.result.decode.tokens_per_second.median / rival.decode;
+    if (rival.prompt) of["prompt_ratio"] = report.result.prompt.tokens_per_second.median / *rival.prompt;
+  }
   if (report.limits.drive_bytes_per_second > 0) {
     json["drive_bytes_per_second"] = report.limits.drive_bytes_per_second;
     json["measured_drive"] = report.limits.drive;
@@ -189,6 +260,11 @@ Result<std::string> run_bench_command(FileSystem& files, const BenchCommand& com
                                       LogSink& log) {
   MF_TRY(EngineOptions options, engine_options_of(command.engine));
   MF_TRY_STATUS(switch_off(command.without, options));
+  std::vector<Rival> rivals;
+  for (const std::string& text : command.against) {
+    MF_TRY(Rival rival, parse_rival(text));
+    rivals.push_back(std::move(rival));
+  }
   MF_TRY(const RoutingChoice routing_choice, parse_routing(command.routing));
   if (options.context == 0) options.context = std::max(1u, command.prompt) + command.decode;
   MF_TRY(const ChosenModel model, choose_model(files, {command.model, ""}, places, log));
@@ -232,12 +308,16 @@ Result<std::string> run_bench_command(FileSystem& files, const BenchCommand& com
   if (!result) return std::move(result).error();
   MF_TRY_STATUS(traced);
   if (recorder) MF_TRY_STATUS(recorder->write(files, command.write_routing));
-  const Report report{model.name,
-                      *engine,
-                      command,
-                      limits,
-                      *std::move(result),
-                      read_process_memory(files).peak_resident_bytes};
+  const std::optional<std::uint64_t> peak_resident_bytes = read_process_memory(files).peak_resident_bytes;
+  // Machines have moods: what memory could do is the middle of before and after, if there is room to ask again.
+  if (!command.no_limits) {
+    ThreadPool pool(engine->threads());
+    if (const Result<double> after =
+            measure_read_bytes_per_second(pool, kMemoryProbeBytes, kMemoryProbePasses))
+      limits.memory_bytes_per_second = (limits.memory_bytes_per_second + *after) / 2;
+  }
+  const Report report{model.name,          *engine,          command, limits, *std::move(result),
+                      peak_resident_bytes, std::move(rivals)};
   return command.json ? render_json(report) : render_page(report);
 }
 

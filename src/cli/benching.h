@@ -21,6 +21,7 @@ struct BenchCommand {
   std::uint64_t seed = 0;
   std::vector<std::string> without;  // techniques to be switched off
   bool no_limits = false;            // the machine is not measured
+  std::vector<std::string> against;  // NAME=DECODE or NAME=DECODE,PROMPT: others' tokens a second
   EngineFlags engine;
   bool json = false;
 };

@@ -71,6 +71,30 @@ TEST_F(BenchCommandGiven, ComparesWithWhatTheMachineCouldDo) {
   EXPECT_GT(found["memory_bytes_per_second"].get<double>(), 0);
   EXPECT_GT(found["drive_bytes_per_second"].get<double>(), 0);
   EXPECT_GT(found["memory_fraction"].get<double>(), 0);
+  EXPECT_GT(found["compute_fraction"].get<double>(), 0);
+  EXPECT_GT(found["products_per_second"].get<double>(), 0);
+}
+
+TEST_F(BenchCommandGiven, ComparesWithOtherPrograms) {
+  command.against = {"slow=0.001,0.002", "a=b=1e9"};
+  const Json found = json();
+  EXPECT_GT(found["against"]["slow"]["decode_ratio"].get<double>(), 1000);
+  EXPECT_GT(found["against"]["slow"]["prompt_ratio"].get<double>(), 1000);
+  EXPECT_LT(found["against"]["a=b"]["decode_ratio"].get<double>(), 1);
+  EXPECT_FALSE(found["against"]["a=b"].contains("prompt_ratio"));
+  command.json = false;
+  const Result<std::string> page = run();
+  ASSERT_TRUE(page);
+  EXPECT_THAT(*page, AllOf(HasSubstr("against  slow: decode "), HasSubstr(" x its 0.00"),
+                           HasSubstr("against  a=b: decode 0.00 x")));
+}
+
+TEST_F(BenchCommandGiven, RefusesRivalsWithoutANumber) {
+  for (const char* wrong : {"llama", "=3", "llama=", "llama=x", "llama=0", "llama=-1", "llama=nan",
+                            "llama=1,", "llama=1,2,3", "llama=1x"}) {
+    command.against = {wrong};
+    EXPECT_THAT(refusal(), AllOf(HasSubstr("--against must be NAME=DECODE"), HasSubstr(wrong))) << wrong;
+  }
 }
 
 TEST_F(BenchCommandGiven, RecordsTheModelsChoicesAndPlaysThemAgain) {

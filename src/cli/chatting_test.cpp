@@ -273,7 +273,7 @@ TEST_F(Chatting, BeginsWithABanner) {
   Result<Talk> talk = Talk::open(files, flags, {}, log);
   ASSERT_TRUE(talk);
   Chat(files, *std::move(talk), script, false).show_banner();
-  EXPECT_THAT(script.notes.at(0), HasSubstr("1 thread · exact"));
+  EXPECT_THAT(script.notes.at(0), HasSubstr("1 thread · fast"));
   EXPECT_THAT(script.notes.at(0), HasSubstr("8 layers, 64 experts, 4 a token"));
   EXPECT_THAT(script.notes.at(0), HasSubstr("memory  "));
 }

@@ -217,6 +217,7 @@ Result<Golden> read_golden(FileSystem& files, const std::string& path, const Mod
 Result<Verdict> run_eval(FileSystem& files, const EvalCommand& command, LogSink& log) {
   EngineOptions options;
   MF_TRY(options.precision, parse_precision(command.precision));
+  MF_TRY(options.kv_numbers, parse_kv_numbers(command.kv));
   MF_TRY_STATUS(select_kernels(command.isa));
   if (command.max_error && !(*command.max_error >= 0))
     return Error{ErrorCode::invalid_argument,

@@ -29,6 +29,7 @@ struct EvalCommand {
   std::string model, golden;
   bool json = false;
   std::string precision = "exact";
+  std::string kv = "f32";
   std::uint32_t chunk = 0;  // 0: the whole prompt at once
   unsigned threads = 0;     // 0: one a physical core
   std::string isa;          // empty: the fastest that runs here

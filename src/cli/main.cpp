@@ -111,6 +111,7 @@ CLI::App* add_eval(CLI::App& app, EvalCommand& eval) {
       ->required();
   command->add_flag("--json", eval.json, "Print the same numbers as JSON, on one line");
   command->add_option("--precision", eval.precision, "exact or fast (default: exact)");
+  command->add_option("--kv", eval.kv, "How keys and values are kept: f32, bf16 or int8 (default: f32)");
   command->add_option("--chunk", eval.chunk, "Positions of the prompt in a step (default: all)")
       ->check(CLI::Range(1u, 1u << 20));
   command->add_option("--threads", eval.threads, "How many threads (default: one a physical core)")

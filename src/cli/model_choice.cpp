@@ -10,6 +10,7 @@
 #include "base/sizes.h"
 #include "cli/progress_bar.h"
 #include "io/file_lock.h"
+#include "model/packed_format.h"
 #include "model/packed_model.h"
 #include "pack/pack.h"
 #include "source/source_model.h"
@@ -34,6 +35,8 @@ Status make_directories(FileSystem& files, const fs::path& directory) {
 // Of its place and of the names and sizes of its files.
 Result<Digest> digest_of_checkpoint(FileSystem& files, const fs::path& directory) {
   DigestStream digest;
+  // What an older moeflux packed is not found, and packed again.
+  digest.add(fmt::format("format version {}\n", kPackedFormatVersion));
   std::error_code ignored;
   const fs::path real = fs::weakly_canonical(directory, ignored);
   digest.add(real.empty() ? directory.native() : real.native());

@@ -17,6 +17,7 @@ struct PerplexityCommand {
   std::string file;
   EngineFlags engine;
   std::uint32_t window = 512;
+  bool price = false;  // beside exact products
   bool json = false;
 };
 

@@ -29,6 +29,13 @@ Result<Precision> parse_precision(std::string_view name) {
                fmt::format("--precision must be exact or fast, found '{}'", printable(name))};
 }
 
+Result<KvNumbers> parse_kv_numbers(std::string_view name) {
+  for (const KvNumbers numbers : {KvNumbers::f32, KvNumbers::bf16, KvNumbers::int8})
+    if (name == name_of(numbers)) return numbers;
+  return Error{ErrorCode::invalid_argument,
+               fmt::format("--kv must be f32, bf16 or int8, found '{}'", printable(name))};
+}
+
 Status take_streaming(const StreamingFlags& flags, EngineOptions& options) {
   if (!flags.expert_cache.empty()) {
     Result<std::uint64_t> bytes = parse_size(flags.expert_cache);
@@ -54,6 +61,9 @@ Result<EngineOptions> engine_options_of(const EngineFlags& flags) {
   EngineOptions options;
   if (!flags.precision.empty()) {
     MF_TRY(options.precision, parse_precision(flags.precision));
+  }
+  if (!flags.kv.empty()) {
+    MF_TRY(options.kv_numbers, parse_kv_numbers(flags.kv));
   }
   MF_TRY_STATUS(select_kernels(flags.isa));
   options.isa = flags.isa;

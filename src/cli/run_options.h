@@ -29,6 +29,7 @@ struct StreamingFlags {
 
 struct EngineFlags {
   std::string precision;  // "exact" or "fast"; empty: the default
+  std::string kv;         // "f32", "bf16" or "int8"; empty: the default
   std::string isa;
   unsigned threads = 0;
   std::uint32_t context = 0;    // 0: 8192, or the model's own if that is less
@@ -53,6 +54,7 @@ struct ReplyFlags {
 };
 
 Result<Precision> parse_precision(std::string_view name);
+Result<KvNumbers> parse_kv_numbers(std::string_view name);
 
 // All but the trace.
 Status take_streaming(const StreamingFlags& flags, EngineOptions& options);

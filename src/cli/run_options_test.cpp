@@ -61,6 +61,10 @@ TEST(EngineFlags, AreRefusedByName) {
   EXPECT_THAT(engine_options_of(flags).error().message(),
               HasSubstr("--precision must be exact or fast, found 'rough'"));
   flags.precision = "exact";
+  flags.kv = "f8";
+  EXPECT_THAT(engine_options_of(flags).error().message(),
+              HasSubstr("--kv must be f32, bf16 or int8, found 'f8'"));
+  flags.kv = "int8";
   flags.isa = "abacus";
   EXPECT_FALSE(engine_options_of(flags));
   flags.isa = "scalar";

@@ -119,7 +119,7 @@ Result<MemoryPlan> Engine::plan_memory(FileSystem& files) const {
   MemoryPlan plan;
   plan.weights_bytes = model_.manifest().resident_bytes;
   for (const DecoderLayer& layer : layers_) plan.derived_bytes += layer.derived_bytes();
-  const StateShape shape = state_shape_of(config());
+  const StateShape shape = state_shape_of(config(), options_.kv_numbers);
   plan.kv_bytes = std::min(shape.kv_bytes(options_.context), options_.kv_budget_bytes);
   plan.recurrent_bytes = (2 + Checkpoints::kDefaultMost) * shape.recurrent_bytes();
   MF_TRY(plan.workspace_bytes, measure_workspace());
@@ -144,7 +144,7 @@ Status Engine::make_executor() {
 }
 
 Result<Session> Engine::new_session() {
-  MF_TRY(SessionState state, SessionState::create(config(), kv_pool_, options_.context));
+  MF_TRY(SessionState state, SessionState::create(config(), kv_pool_, options_.context, options_.kv_numbers));
   return Session(shared_from_this(), std::move(state),
                  ExpertHistory(config().layers.size(), options_.experts_per_token));
 }
@@ -154,6 +154,7 @@ SnapshotIdentity Engine::snapshot_identity() const {
   identity.fingerprint = model_.manifest().fingerprint;
   identity.precision = options_.precision == Precision::exact ? 0 : 1;
   identity.experts_per_token = options_.experts_per_token;
+  identity.kv_numbers = static_cast<std::uint32_t>(options_.kv_numbers);
   return identity;
 }
 

@@ -17,16 +17,17 @@
 
 namespace moeflux {
 
-// What a model runs with unless it is told otherwise.
-inline constexpr Precision kDefaultPrecision = Precision::exact;
+// What a model runs with unless it is told otherwise. docs/performance.md has what it costs and what it gives.
+inline constexpr Precision kDefaultPrecision = Precision::fast;
 
 struct EngineOptions {
   Precision precision = kDefaultPrecision;
   std::string isa = {};       // a table of kernels; empty: the fastest that runs here
   unsigned threads = 0;       // 0: one a physical core
   std::uint32_t context = 0;  // positions of a session at most; 0: 8192, or the model's own if that is less
-  std::uint32_t step_rows = 512;        // rows of a step at most: longer prompts take several steps
-  std::uint32_t experts_per_token = 0;  // 0: the model's own; fewer is another, cheaper model
+  std::uint32_t step_rows = 512;          // rows of a step at most: longer prompts take several steps
+  std::uint32_t experts_per_token = 0;    // 0: the model's own; fewer is another, cheaper model
+  KvNumbers kv_numbers = KvNumbers::f32;  // how keys and values are kept
   std::uint64_t kv_budget_bytes = KvPool::kNoBudget;  // keys and values of all sessions together
 
   // Memory that the engine may take; 0: what the machine has available, and its cgroup allows.

@@ -89,7 +89,8 @@ Status Engine::forward(const Pass& pass) const {
                   observer,
                   options_.experts_per_token,
                   options_.trace,
-                  pass.options.routing};
+                  pass.options.routing,
+                  options_.kv_numbers};
   const Rows residual = ops.take(pass.rows, config().dim);
   for (std::size_t i = 0; i < pass.batch.size(); ++i)
     ops.embed(embedding_, pass.batch[i].tokens,
@@ -142,7 +143,8 @@ void Engine::compute_logits(const Pass& pass, Rows residual) const {
   for (std::uint32_t first = 0; first < wanted; first += slice_rows) {
     const Ops::Scope slicing(ops);
     const std::uint32_t count = std::min(slice_rows, wanted - first);
-    ops.matmul(head_, ops.prepare(normed.some(first, count)), logits.some(0, count));
+    ops.matmul({{head_, logits.some(0, count), Rounding::fine}},
+               ops.prepare(normed.some(first, count), Rounding::fine));
     for (std::uint32_t row = 0; row < count; ++row) {
       while (written == wanted_rows(pass.batch[segment])) {
         ++segment;

@@ -86,6 +86,30 @@ TEST_P(ASavedSession, GoesOnInAnotherEngineToTheSameBits) {
   }
 }
 
+TEST_P(ASavedSession, KeepsKeysAndValuesInTheBytesTheyHave) {
+  Bytes larger = saved_at(300);
+  for (const KvNumbers numbers : {KvNumbers::bf16, KvNumbers::int8}) {
+    const auto narrow = model.open({.context = kContext, .step_rows = 64, .kv_numbers = numbers});
+    Session session = new_session(*narrow);
+    ASSERT_TRUE(session.extend(text_up_to(300)));
+    const Bytes bytes = saved(session);
+    EXPECT_LT(bytes.size(), larger.size()) << name_of(numbers);
+    EXPECT_EQ(session.saved_bytes(), bytes.size());
+    EXPECT_EQ(bytes.size(), snapshot_bytes(state_shape_of(config, numbers), 300, 300));
+    EXPECT_EQ(narrow->kv_pool().used_bytes(), state_shape_of(config, numbers).kv_bytes(300));
+    Session loaded = new_session(*narrow);
+    ASSERT_TRUE(succeeds(loaded.load(bytes)));
+    EXPECT_TRUE(saved(loaded) == bytes);
+    EXPECT_TRUE(same_bits(logits_after(loaded, detour), logits_after(session, detour)));
+    // Another engine's numbers are not its own.
+    Session whole = new_session(*engine);
+    const Status refused = whole.load(bytes);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code(), ErrorCode::wrong_numerics);
+    larger = bytes;
+  }
+}
+
 TEST_P(ASavedSession, HasTheBytesOfAFreshOneWhateverItsHistory) {
   for (const std::uint32_t place : {1u, 255u, 256u, 300u}) {
     const Bytes expected = saved_at(place);

@@ -1,6 +1,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/kv_numbers.h"
 #include "kernels/isa_tables.h"
 #include "kernels/lanes_avx2.h"
 #include "kernels/law.h"

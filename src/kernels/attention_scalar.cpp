@@ -1,9 +1,13 @@
 // The specification of attention: plain loops, no tricks.
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 
+#include "base/kv_numbers.h"
 #include "kernels/isa_tables.h"
 #include "kernels/law.h"
 
@@ -58,8 +62,57 @@ void finish(const float* out, float sum, std::uint32_t value_dim, float* y) noex
   for (std::uint32_t c = 0; c < value_dim; ++c) y[c] = out[c] / sum;
 }
 
+void narrow_bf16(const float* x, std::uint32_t n, float* row) noexcept {
+  auto* const to = reinterpret_cast<std::byte*>(row);
+  for (std::uint32_t i = 0; i < n; ++i) {
+    const std::uint16_t half = law::bf16_bits(x[i]);
+    std::memcpy(to + i * sizeof half, &half, sizeof half);
+  }
+}
+
+void widen_bf16(const float* row, std::uint32_t n, float* y) noexcept {
+  const auto* const from = reinterpret_cast<const std::byte*>(row);
+  for (std::uint32_t i = 0; i < n; ++i) {
+    std::uint16_t half;
+    std::memcpy(&half, from + i * sizeof half, sizeof half);
+    y[i] = std::bit_cast<float>(std::uint32_t{half} << 16);
+  }
+}
+
+void narrow_int8(const float* x, std::uint32_t n, float* row) noexcept {
+  auto* const codes = reinterpret_cast<std::int8_t*>(row);
+  for (std::uint32_t first = 0; first < n; first += kKvGroup) {
+    const std::uint32_t end = std::min(n, first + kKvGroup);
+    bool is_finite = true;
+    float largest = 0;
+    for (std::uint32_t i = first; i < end; ++i) {
+      is_finite = is_finite && std::isfinite(x[i]);
+      largest = std::max(largest, std::fabs(x[i]));
+    }
+    const bool counts = is_finite && largest >= kInt8Least;
+    row[kv_code_words(n) + first / kKvGroup] = !is_finite ? std::numeric_limits<float>::quiet_NaN()
+                                               : counts   ? largest / 127.0f
+                                                          : 0.0f;
+    const float inverse = counts ? 127.0f / largest : 0.0f;
+    for (std::uint32_t i = first; i < end; ++i)
+      codes[i] = counts ? static_cast<std::int8_t>(std::rint(x[i] * inverse)) : std::int8_t{0};
+  }
+}
+
+void widen_int8(const float* row, std::uint32_t n, float* y) noexcept {
+  const auto* const codes = reinterpret_cast<const std::int8_t*>(row);
+  for (std::uint32_t i = 0; i < n; ++i)
+    y[i] = row[kv_code_words(n) + i / kKvGroup] * static_cast<float>(codes[i]);
+}
+
 }  // namespace
 
-const AttentionKernels kScalarAttention = {.attend = attend, .merge = merge, .finish = finish};
+const AttentionKernels kScalarAttention = {.attend = attend,
+                                           .merge = merge,
+                                           .finish = finish,
+                                           .narrow_bf16 = narrow_bf16,
+                                           .widen_bf16 = widen_bf16,
+                                           .narrow_int8 = narrow_int8,
+                                           .widen_int8 = widen_int8};
 
 }  // namespace moeflux

@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <vector>
 
+#include "base/kv_numbers.h"
 #include "kernels/isa_tables.h"
 #include "kernels/test_grid.h"
 
@@ -160,6 +162,51 @@ TEST_P(AttentionOnEveryIsa, DoesNotReadKeysAndValuesThatNobodySees) {
                                    .out = result.out.data()});
     EXPECT_EQ(result.sum.data()[0], static_cast<float>(seen)) << "all scores are equal";
     for (std::size_t c = 0; c < 9; ++c) EXPECT_EQ(result.out.data()[c], 0.25f * static_cast<float>(seen));
+  }
+}
+
+// Rows as they are kept, and what comes back of them.
+TEST_P(AttentionOnEveryIsa, KeepsRowsInTheBitsOfTheSpecification) {
+  const AttentionKernels& kernels = *GetParam()->attention;
+  Random random(31);
+  std::vector<std::uint32_t> widths = {127, 128, 192, 256, 576};
+  for (std::uint32_t n = 1; n <= 70; ++n) widths.push_back(n);
+  for (const std::uint32_t n : widths)
+    for (const Numbers kind : {Numbers::plain, Numbers::extreme, Numbers::endless})
+      for (const bool is_int8 : {false, true}) {
+        const Grid x = Grid::random(random, 1, n, 0, kind);
+        const std::size_t words = kv_row_words(is_int8 ? KvNumbers::int8 : KvNumbers::bf16, n);
+        Grid found(1, words, 3), expected(1, words, 3), back(1, n, 3), expected_back(1, n, 3);
+        std::fill_n(found.data(), words, 0.0f);
+        std::fill_n(expected.data(), words, 0.0f);
+        (is_int8 ? kernels.narrow_int8 : kernels.narrow_bf16)(x.data(), n, found.data());
+        (is_int8 ? kScalarAttention.narrow_int8 : kScalarAttention.narrow_bf16)(x.data(), n, expected.data());
+        ASSERT_EQ(std::memcmp(found.data(), expected.data(), words * sizeof(float)), 0)
+            << n << (is_int8 ? " int8" : " bf16");
+        EXPECT_TRUE(found.intact());
+        (is_int8 ? kernels.widen_int8 : kernels.widen_bf16)(found.data(), n, back.data());
+        (is_int8 ? kScalarAttention.widen_int8 : kScalarAttention.widen_bf16)(found.data(), n,
+                                                                              expected_back.data());
+        ASSERT_TRUE(same_bits(back, expected_back)) << n << (is_int8 ? " int8" : " bf16");
+        EXPECT_TRUE(back.intact());
+      }
+}
+
+TEST(KeptRows, AreTheNumbersToHalfAStep) {
+  Random random(32);
+  const Grid x = Grid::random(random, 1, 200);
+  Grid row(1, 200), back(1, 200);
+  kScalarAttention.narrow_bf16(x.data(), 200, row.data());
+  kScalarAttention.widen_bf16(row.data(), 200, back.data());
+  for (std::size_t i = 0; i < 200; ++i)
+    EXPECT_NEAR(back.data()[i], x.data()[i], std::fabs(x.data()[i]) * 0x1p-8) << i;
+  kScalarAttention.narrow_int8(x.data(), 200, row.data());
+  kScalarAttention.widen_int8(row.data(), 200, back.data());
+  for (std::size_t group = 0; group < 200; group += kKvGroup) {
+    float largest = 0;
+    const std::size_t end = std::min<std::size_t>(200, group + kKvGroup);
+    for (std::size_t i = group; i < end; ++i) largest = std::max(largest, std::fabs(x.data()[i]));
+    for (std::size_t i = group; i < end; ++i) EXPECT_NEAR(back.data()[i], x.data()[i], largest / 253) << i;
   }
 }
 

@@ -23,12 +23,19 @@ CpuOps::CpuOps(unsigned measured_threads, Precision precision)
 
 void CpuOps::region(std::uint64_t count,
                     FunctionRef<void(std::uint64_t begin, std::uint64_t end, unsigned worker)> body) {
-  if (!is_measuring()) pool_->parallel_for(count, body);
+  if (is_measuring() || count == 0) return;
+  if (count == 1)
+    body(0, 1, 0);  // nobody else has to wake up for it
+  else
+    pool_->parallel_for(count, body);
+}
+
+void CpuOps::run_on_all(FunctionRef<void(unsigned worker)> body) {
+  if (!is_measuring()) pool_->run(body);
 }
 
 void CpuOps::each_task(std::uint64_t tasks, FunctionRef<void(std::uint64_t task, unsigned worker)> body) {
-  if (is_measuring()) return;
-  pool_->run([&](unsigned worker) {
+  run_on_all([&](unsigned worker) {
     for (std::uint64_t task = worker; task < tasks; task += threads_) body(task, worker);
   });
 }
@@ -101,12 +108,6 @@ void CpuOps::add_gated(Rows x, Rows a, Rows gate, Rows y) {
     float open = 0;
     kernels_->rows->sigmoid(gate.row(row), 1, &open);
     kernels_->rows->add_scaled(x.row(row), a.row(row), open, x.cols, y.row(row));
-  });
-}
-
-void CpuOps::swiglu(Rows gate, Rows up, Rows y) {
-  each_row(y.count, [&](std::uint32_t row) {
-    kernels_->rows->swiglu(gate.row(row), up.row(row), y.cols, y.row(row));
   });
 }
 

@@ -22,7 +22,7 @@ class CpuOps final : public Ops {
   explicit CpuOps(unsigned measured_threads, Precision precision = Precision::exact);
 
   void embed(const TiledMatrix& table, std::span<const TokenId> tokens, Rows out) override;
-  Input prepare(Rows x) override;
+  Input prepare(Rows x, Rounding finest = Rounding::coarse) override;
   void rms_norm(Rows x, std::span<const float> weight, float eps, Rows y) override;
   void rms_norm(Heads x, std::span<const float> weight, float eps, Heads y) override;
   void gated_rms_norm(Heads x, std::span<const float> weight, Heads gate, float eps, Heads y) override;
@@ -30,7 +30,6 @@ class CpuOps final : public Ops {
   void rope(Heads x, const RopeTable& table, RopePairs pairs) override;
   void add(Rows x, Rows a, Rows y) override;
   void add_gated(Rows x, Rows a, Rows gate, Rows y) override;
-  void swiglu(Rows gate, Rows up, Rows y) override;
   void sigmoid_gate(Heads x, Heads gate, Heads y) override;
   void append(std::span<const KvSegment> segments, Heads keys, Heads values) override;
   void attend(std::span<const KvSegment> segments, const AttentionShape& shape, Heads queries,
@@ -51,12 +50,18 @@ class CpuOps final : public Ops {
   void write(std::span<const float> from, Rows to) override;
 
  private:
-  struct HiddenRows;
+  struct Hidden;
 
-  void run_matmul(const TiledMatrix& w, const Input& x, Rows y) override;
+  void run_matmul(std::span<const Product> products, const Input& x) override;
+  void run_mlp(const TiledMatrix& gate, const TiledMatrix& up, const TiledMatrix& down, const Input& x,
+               Rows y) override;
   void run_head_matmul(const HeadMatrices& w, const Heads& x, const Heads& y) override;
   void run_visit(std::span<const ExpertVisit> visits, const Input& x, Rows partials) override;
-  void run_visit_adding(const ExpertVisit& visit, const Input& x, Rows y) override;
+  void run_visit_adding(std::span<const ExpertVisit> visits, const Input& x, Rows y) override;
+  Hidden take_hidden(std::span<const ExpertVisit> visits, const Input& x);
+  Hidden compute_hidden(std::span<const ExpertVisit> visits, const Input& x);
+  void hidden_slices(const ExpertVisit& visit, std::size_t v, const Input& x, const Hidden& hidden,
+                     unsigned worker, std::uint64_t from, std::uint64_t to);
 
   void attend_rows(std::span<const KvSegment> segments, const AttentionShape& shape,
                    std::uint32_t rows_of_task, Heads queries, Heads y);
@@ -67,14 +72,17 @@ class CpuOps final : public Ops {
   // A parallel region: body(begin, end, worker) over 0..count.
   void region(std::uint64_t count,
               FunctionRef<void(std::uint64_t begin, std::uint64_t end, unsigned worker)> body);
+  // body(worker) once on each thread.
+  void run_on_all(FunctionRef<void(unsigned worker)> body);
   // Tasks of different sizes: body(task, worker), dealt out in turn.
   void each_task(std::uint64_t tasks, FunctionRef<void(std::uint64_t task, unsigned worker)> body);
   void each_row(std::uint32_t rows, FunctionRef<void(std::uint32_t row)> body);
   void each_head(const Heads& heads, FunctionRef<void(std::uint32_t row, std::uint32_t head)> body);
 
-  // What prepare() makes of so many rows, without its contents, and of one row its contents.
-  Input take_prepared(Rows x);
-  void prepare_row(const Input& input, std::uint32_t row, std::uint32_t cols);
+  // What prepare() makes of so many rows, without its contents; and the contents of columns [first, first + cols) of a
+  // row, where `first` is a multiple of kInt8Group.
+  Input take_prepared(Rows x, Rounding finest);
+  void prepare_part(const Input& input, std::uint32_t row, std::uint32_t first, std::uint32_t cols);
 
   Precision precision_;
   ThreadPool* pool_ = nullptr;

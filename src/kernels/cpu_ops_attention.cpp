@@ -18,18 +18,56 @@ constexpr std::uint32_t kRowsOfTask =
     16;  // at most: so many rows use a block of keys while it is in the cache
 constexpr std::uint32_t kHeadsOfTask = 16;  // of those that share a key/value head
 
-// A block's keys and values of one head.
+// A block's keys and values of one head, as floats.
 struct HeadBlock {
   const float* keys;
   const float* values;
   std::uint64_t key_stride, value_stride;
 };
 
-HeadBlock head_of(const KvBlockView& block, const AttentionShape& shape, std::uint32_t kv_head) {
-  const float* keys = block.keys + std::uint64_t{kv_head} * kAttentionBlock * shape.key_dim;
-  if (block.values == nullptr) return {keys, keys, shape.key_dim, shape.key_dim};
-  return {keys, block.values + std::uint64_t{kv_head} * kAttentionBlock * shape.value_dim, shape.key_dim,
-          shape.value_dim};
+// The same as they are kept: rows of so many words.
+struct KeptBlock {
+  const float* keys;
+  const float* values;  // null: parts of the keys
+  std::size_t key_words, value_words;
+
+  KeptBlock(const KvBlockView& block, const AttentionShape& shape, KvNumbers numbers, std::uint32_t kv_head)
+      : keys(nullptr),
+        values(nullptr),
+        key_words(kv_row_words(numbers, shape.key_dim)),
+        value_words(kv_row_words(numbers, shape.value_dim)) {
+    keys = block.keys + kv_head * kAttentionBlock * key_words;
+    if (block.values != nullptr) values = block.values + kv_head * kAttentionBlock * value_words;
+  }
+};
+
+// The first `rows` rows of a block as floats: where they lie, or widened into `scratch`.
+HeadBlock open_block(const KernelTable& kernels, const KvBlockView& block, const AttentionShape& shape,
+                     KvNumbers numbers, std::uint32_t kv_head, std::uint32_t rows, float* scratch) {
+  const KeptBlock kept(block, shape, numbers, kv_head);
+  if (numbers == KvNumbers::f32) {
+    if (kept.values == nullptr) return {kept.keys, kept.keys, kept.key_words, kept.key_words};
+    return {kept.keys, kept.values, kept.key_words, kept.value_words};
+  }
+  const auto widen =
+      numbers == KvNumbers::bf16 ? kernels.attention->widen_bf16 : kernels.attention->widen_int8;
+  float* const values = scratch + std::size_t{kAttentionBlock} * shape.key_dim;
+  for (std::size_t row = 0; row < rows; ++row) {
+    widen(kept.keys + row * kept.key_words, shape.key_dim, scratch + row * shape.key_dim);
+    if (kept.values != nullptr)
+      widen(kept.values + row * kept.value_words, shape.value_dim, values + row * shape.value_dim);
+  }
+  if (kept.values == nullptr) return {scratch, scratch, shape.key_dim, shape.key_dim};
+  return {scratch, values, shape.key_dim, shape.value_dim};
+}
+
+// Floats that open_block() wants.
+std::uint32_t open_floats(const AttentionShape& shape, KvNumbers numbers) {
+  return numbers == KvNumbers::f32 ? 0 : kAttentionBlock * (shape.key_dim + shape.value_dim);
+}
+
+KvNumbers numbers_of(std::span<const KvSegment> segments) {
+  return segments.empty() ? KvNumbers::f32 : segments.front().numbers;
 }
 
 // The queries of one row that share a key/value head, or a part of them.
@@ -65,12 +103,12 @@ struct Partial {
   float *max, *sum, *out;
 };
 
-void attend_block(const KernelTable& kernels, const AttentionShape& shape, const KvBlockView& block,
-                  const HeadRange& heads, const Heads& queries, std::uint32_t row, std::uint32_t visible,
-                  const Partial& result, std::uint64_t out_stride) {
+// is_far: nobody has used this block just before. `next_keys`: those that come after these, or null.
+void attend_block(const KernelTable& kernels, const AttentionShape& shape, const HeadBlock& head, bool is_far,
+                  const float* next_keys, const HeadRange& heads, const Heads& queries, std::uint32_t row,
+                  std::uint32_t visible, const Partial& result, std::uint64_t out_stride) {
   std::uint32_t visible_of_each[kHeadsOfTask];
   for (std::uint32_t i = 0; i < heads.count; ++i) visible_of_each[i] = visible;
-  const HeadBlock head = head_of(block, shape, heads.kv_head);
   AttendArgs args;
   args.queries = queries.head(row, heads.first);
   args.query_stride = queries.head_stride;
@@ -83,6 +121,8 @@ void attend_block(const KernelTable& kernels, const AttentionShape& shape, const
   args.value_stride = head.value_stride;
   args.value_dim = shape.value_dim;
   args.scale = shape.scale;
+  args.values_are_far = is_far && head.values != head.keys;
+  args.next_keys = next_keys;
   args.max = result.max;
   args.sum = result.sum;
   args.out = result.out;
@@ -93,18 +133,26 @@ void attend_block(const KernelTable& kernels, const AttentionShape& shape, const
 }  // namespace
 
 void CpuOps::append(std::span<const KvSegment> segments, Heads keys, Heads values) {
-  const auto put = [](const Heads& from, std::uint32_t row, float* block, std::uint64_t place) {
-    for (std::uint32_t head = 0; head < from.heads; ++head)
-      std::memcpy(block + (std::uint64_t{head} * kAttentionBlock + place) * from.dim, from.head(row, head),
-                  from.dim * sizeof(float));
+  const auto put = [this](const Heads& from, KvNumbers numbers, std::uint32_t row, float* block,
+                          std::uint64_t place) {
+    const std::size_t words = kv_row_words(numbers, from.dim);
+    for (std::uint32_t head = 0; head < from.heads; ++head) {
+      float* const to = block + (std::uint64_t{head} * kAttentionBlock + place) * words;
+      const float* const x = from.head(row, head);
+      switch (numbers) {
+        case KvNumbers::f32: std::memcpy(to, x, from.dim * sizeof(float)); break;
+        case KvNumbers::bf16: kernels_->attention->narrow_bf16(x, from.dim, to); break;
+        case KvNumbers::int8: kernels_->attention->narrow_int8(x, from.dim, to); break;
+      }
+    }
   };
   for (const KvSegment& segment : segments)
     each_row(segment.rows, [&](std::uint32_t i) {
       const std::uint64_t position = std::uint64_t{segment.position} + i;
       const KvBlockView& block = segment.blocks[position / kAttentionBlock];
-      put(keys, segment.first_row + i, block.keys, position % kAttentionBlock);
+      put(keys, segment.numbers, segment.first_row + i, block.keys, position % kAttentionBlock);
       if (block.values != nullptr)
-        put(values, segment.first_row + i, block.values, position % kAttentionBlock);
+        put(values, segment.numbers, segment.first_row + i, block.values, position % kAttentionBlock);
     });
 }
 
@@ -130,6 +178,8 @@ void CpuOps::attend_rows(std::span<const KvSegment> segments, const AttentionSha
   // Of each thread: the running max and sum of a task's queries, and one block's results of one row.
   const Rows running = take(threads_, 2 * kRowsOfTask * kHeadsOfTask);
   const Rows fresh = take(threads_, kHeadsOfTask * (shape.value_dim + 2));
+  const KvNumbers numbers = numbers_of(segments);
+  const Rows opened = take(threads_, std::max(1u, open_floats(shape, numbers)));
   std::uint64_t first_task = 0;
   for (const KvSegment& segment : segments) {
     const std::uint32_t row_tasks = divide_up(segment.rows, rows_of_task);
@@ -146,7 +196,13 @@ void CpuOps::attend_rows(std::span<const KvSegment> segments, const AttentionSha
       float* const memory = fresh.row(worker);
       const Partial block_result{memory, memory + kHeadsOfTask, memory + std::size_t{2} * kHeadsOfTask};
       const std::uint64_t last_position = std::uint64_t{segment.position} + first_row + rows - 1;
-      for (std::uint64_t block = 0; block <= last_position / kAttentionBlock; ++block)
+      for (std::uint64_t block = 0; block <= last_position / kAttentionBlock; ++block) {
+        const HeadBlock head = open_block(*kernels_, segment.blocks[block], shape, numbers, heads.kv_head,
+                                          visible_of(block, last_position), opened.row(worker));
+        // A block that several rows see is in the cache after the first of them.
+        const bool has_next = numbers == KvNumbers::f32 && block < last_position / kAttentionBlock;
+        const float* const next_keys =
+            has_next ? KeptBlock(segment.blocks[block + 1], shape, numbers, heads.kv_head).keys : nullptr;
         for (std::uint32_t i = 0; i < rows; ++i) {
           const std::uint64_t position = std::uint64_t{segment.position} + first_row + i;
           const std::uint32_t visible = visible_of(block, position);
@@ -156,9 +212,10 @@ void CpuOps::attend_rows(std::span<const KvSegment> segments, const AttentionSha
           float* const sum = running_sum + std::size_t{i} * kHeadsOfTask;
           const bool is_first = block == 0;
           const Partial result = is_first ? Partial{max, sum, y.head(row, heads.first)} : block_result;
-          attend_block(*kernels_, shape, segment.blocks[block], heads, queries, row, visible, result,
-                       is_first ? y.head_stride : shape.value_dim);
           const bool is_last = block == position / kAttentionBlock;
+          attend_block(*kernels_, shape, head, i == 0 && numbers == KvNumbers::f32,
+                       i + 1 == rows ? next_keys : nullptr, heads, queries, row, visible, result,
+                       is_first ? y.head_stride : shape.value_dim);
           for (std::uint32_t h = 0; h < heads.count; ++h) {
             float* const out = y.head(row, heads.first + h);
             if (!is_first)
@@ -167,6 +224,7 @@ void CpuOps::attend_rows(std::span<const KvSegment> segments, const AttentionSha
             if (is_last) kernels_->attention->finish(out, sum[h], shape.value_dim, out);
           }
         }
+      }
     });
     first_task = (first_task + std::uint64_t{row_tasks} * ranges.count) % threads_;
   }
@@ -175,6 +233,9 @@ void CpuOps::attend_rows(std::span<const KvSegment> segments, const AttentionSha
 void CpuOps::attend_blocks(std::span<const KvSegment> segments, const AttentionShape& shape, Heads queries,
                            Heads y) {
   const HeadRanges ranges(shape);
+  const KvNumbers numbers = numbers_of(segments);
+  const Scope all(*this);
+  const Rows opened = take(threads_, std::max(1u, open_floats(shape, numbers)));
   for (const KvSegment& segment : segments)
     for (std::uint32_t i = 0; i < segment.rows; ++i) {
       const Scope scope(*this);
@@ -183,13 +244,19 @@ void CpuOps::attend_blocks(std::span<const KvSegment> segments, const AttentionS
       const auto blocks = static_cast<std::uint32_t>(position / kAttentionBlock + 1);
       const Rows max = take(blocks, shape.heads), sum = take(blocks, shape.heads);
       const Rows out = take(blocks, shape.heads * shape.value_dim);
-      each_task(std::uint64_t{blocks} * ranges.count, [&](std::uint64_t task, unsigned) {
+      each_task(std::uint64_t{blocks} * ranges.count, [&](std::uint64_t task, unsigned worker) {
         const auto block = static_cast<std::uint32_t>(task / ranges.count);
         const HeadRange heads = ranges[task % ranges.count];
         const Partial result{max.row(block) + heads.first, sum.row(block) + heads.first,
                              out.row(block) + std::uint64_t{heads.first} * shape.value_dim};
-        attend_block(*kernels_, shape, segment.blocks[block], heads, queries, row,
-                     visible_of(block, position), result, shape.value_dim);
+        const std::uint32_t visible = visible_of(block, position);
+        const HeadBlock head = open_block(*kernels_, segment.blocks[block], shape, numbers, heads.kv_head,
+                                          visible, opened.row(worker));
+        const bool has_next = numbers == KvNumbers::f32 && block + 1 < blocks;
+        const float* const next_keys =
+            has_next ? KeptBlock(segment.blocks[block + 1], shape, numbers, heads.kv_head).keys : nullptr;
+        attend_block(*kernels_, shape, head, numbers == KvNumbers::f32, next_keys, heads, queries, row,
+                     visible, result, shape.value_dim);
       });
       region(shape.heads, [&](std::uint64_t begin, std::uint64_t end, unsigned) {
         for (std::uint64_t head = begin; head < end; ++head) {

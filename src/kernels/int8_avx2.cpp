@@ -6,7 +6,7 @@
 namespace moeflux {
 namespace {
 
-constexpr unsigned kInt8Rows = 4;
+constexpr unsigned kInt8Blocks = 1, kInt8Rows = 4;
 
 MF_LANES __m256i dot_half(__m256i sum, __m256i codes, __m256i x) {
   return _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(codes, x), _mm256_set1_epi16(1)));

@@ -6,7 +6,7 @@
 namespace moeflux {
 namespace {
 
-constexpr unsigned kInt8Rows = 8;
+constexpr unsigned kInt8Blocks = 2, kInt8Rows = 8;
 
 MF_LANES Ints add_pairs(Ints sum, Ints codes, Ints x) {
   const __m512i pairs = _mm512_maddubs_epi16(codes.v, x.v);

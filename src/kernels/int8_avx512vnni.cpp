@@ -6,7 +6,7 @@
 namespace moeflux {
 namespace {
 
-constexpr unsigned kInt8Rows = 8;
+constexpr unsigned kInt8Blocks = 2, kInt8Rows = 8;
 
 template <unsigned Bits>
 MF_LANES Ints dot4(Ints sum, Ints codes, Ints x) {

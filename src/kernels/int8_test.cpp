@@ -31,17 +31,24 @@ constexpr std::array kBatches = {1u, 2u, 3u, 4u, 5u, 7u, 8u, 9u, 15u, 17u, 65u};
 struct QuantizedRows {
   static constexpr std::int8_t kCanary = -128;  // no code
   std::size_t stride;
-  std::vector<std::int8_t> codes;
-  Grid scales, sums;
+  std::vector<std::int8_t> codes, fine;
+  Grid scales, sums, fine_sums;
 
-  QuantizedRows(const KernelTable& table, const Grid& x, std::size_t gap)
+  QuantizedRows(const KernelTable& table, const Grid& x, std::size_t gap, bool with_fine = true)
       : stride(x.cols() + gap),
         codes(x.rows() * stride + 64, kCanary),
+        fine(codes),
         scales(x.rows(), divide_up<std::size_t>(x.cols(), kInt8Group), gap),
-        sums(x.rows(), x.cols() / kSumCols, gap) {
-    for (std::size_t row = 0; row < x.rows(); ++row)
-      table.int8->quantize(x.row(row), static_cast<std::uint32_t>(x.cols()), codes.data() + row * stride,
-                           scales.row(row), sums.row(row));
+        sums(x.rows(), x.cols() / kSumCols, gap),
+        fine_sums(sums) {
+    for (std::size_t row = 0; row < x.rows(); ++row) {
+      ByteRow to{codes.data() + row * stride, scales.row(row), sums.row(row)};
+      if (with_fine) {
+        to.fine = fine.data() + row * stride;
+        to.fine_sums = fine_sums.row(row);
+      }
+      table.int8->quantize(x.row(row), static_cast<std::uint32_t>(x.cols()), to);
+    }
   }
 };
 
@@ -54,8 +61,11 @@ TEST_P(Int8OnEveryIsa, QuantizesToTheScalarBits) {
     for (const std::size_t cols : {32u, 64u, 96u, 128u, 160u, 2048u})
       for (int round = 0; round < 20; ++round) {
         const Grid x = Grid::random(random, 3, cols, 5, kind);
-        const QuantizedRows found(*GetParam(), x, 7), expected(scalar(), x, 7);
+        const bool fine = round % 2 == 0;
+        const QuantizedRows found(*GetParam(), x, 7, fine), expected(scalar(), x, 7, fine);
         EXPECT_EQ(found.codes, expected.codes) << cols;
+        EXPECT_EQ(found.fine, expected.fine) << cols;
+        EXPECT_TRUE(same_bits(found.fine_sums, expected.fine_sums)) << cols;
         EXPECT_TRUE(same_bits(found.scales, expected.scales)) << cols;
         EXPECT_TRUE(same_bits(found.sums, expected.sums)) << cols;
       }
@@ -72,15 +82,22 @@ TEST(Int8Quantization, RoundsToTheNearestOf255Numbers) {
       for (int i = 0; i < 64; ++i) largest = std::max(largest, std::fabs(numbers[i]));
       const float scale = rows.scales.row(row)[group];
       EXPECT_EQ(scale, largest / 127.0f);
-      float sums[2] = {};
+      float sums[2] = {}, fine_sums[2] = {};
       for (int i = 0; i < 64; ++i) {
         const int code = rows.codes[row * rows.stride + 64 * group + static_cast<std::size_t>(i)];
         EXPECT_GE(code, -127);
         EXPECT_NEAR(numbers[i], scale * static_cast<float>(code), 0.5001f * scale);
+        const int fine = rows.fine[row * rows.stride + 64 * group + static_cast<std::size_t>(i)];
+        EXPECT_GE(fine, -127);
+        EXPECT_NEAR(numbers[i], scale * (static_cast<float>(code) + static_cast<float>(fine) / 254),
+                    0.0025f * scale);
+        fine_sums[i / 32] += static_cast<float>(fine);
         sums[i / 32] += static_cast<float>(code);
       }
       EXPECT_EQ(rows.sums.row(row)[2 * group], sums[0]);
       EXPECT_EQ(rows.sums.row(row)[2 * group + 1], sums[1]);
+      EXPECT_EQ(rows.fine_sums.row(row)[2 * group], fine_sums[0]);
+      EXPECT_EQ(rows.fine_sums.row(row)[2 * group + 1], fine_sums[1]);
     }
 }
 
@@ -135,7 +152,7 @@ class Product {
       x_rows_.push_back(layout.chosen_rows ? (i * 5 + 1) % (batch + 2) : i);
   }
 
-  Grid run(const KernelTable& table) const {
+  Grid run(const KernelTable& table, bool fine = false) const {
     Grid y(batch_, view_.rows, layout_.gap);
     Int8Args args;
     args.blocks = blocks_.data();
@@ -151,6 +168,10 @@ class Product {
     args.scales_stride = x_.scales.stride();
     args.sums = x_.sums.data();
     args.sums_stride = x_.sums.stride();
+    if (fine) {
+      args.fine = x_.fine.data();
+      args.fine_sums = x_.fine_sums.data();
+    }
     args.x_rows = layout_.chosen_rows ? x_rows_.data() : nullptr;
     args.batch = batch_;
     args.y = y.data();
@@ -159,7 +180,7 @@ class Product {
     return y;
   }
 
-  void set_code(std::size_t i, std::int8_t code) { x_.codes[i] = code; }
+  void set_code(std::size_t i, std::int8_t code) { x_.codes[i] = x_.fine[i] = code; }
   QuantizedRows& x() { return x_; }
   std::byte* blocks_begin() { return blocks_.data(); }
   const float* numbers(std::uint32_t i) const { return numbers_.row(x_rows_[i]); }
@@ -193,8 +214,10 @@ TEST_P(Int8OnEveryIsa, MultipliesToTheScalarBits) {
               batch % 3 == 0 ? Layout{.gap = 5, .block_gap = 576, .chosen_rows = true} : Layout{};
           const Product product(matrix, batch, random, layout,
                                 batch == 5 ? Numbers::endless : Numbers::plain);
-          ASSERT_TRUE(same_bits(product.run(*GetParam()), product.run(scalar())))
-              << bits << " bits, groups of " << group << ", " << rows << " x " << cols << ", batch " << batch;
+          for (const bool fine : {false, true})
+            ASSERT_TRUE(same_bits(product.run(*GetParam(), fine), product.run(scalar(), fine)))
+                << bits << " bits, groups of " << group << ", " << rows << " x " << cols << ", batch "
+                << batch << (fine ? ", fine" : "");
         }
 }
 
@@ -208,8 +231,8 @@ TEST_P(Int8OnEveryIsa, NothingSaturates) {
     for (std::size_t k = 0; k < 64; ++k) product.set_code(k, k % 16 < 8 ? 127 : -127);
     ASSERT_TRUE(same_bits(product.run(*GetParam()), product.run(scalar()))) << bits << " bits, both signs";
     for (std::size_t k = 0; k < 64; ++k) product.set_code(k, 127);
-    const Grid found = product.run(*GetParam());
-    ASSERT_TRUE(same_bits(found, product.run(scalar()))) << bits << " bits";
+    for (const bool fine : {false, true})
+      ASSERT_TRUE(same_bits(product.run(*GetParam(), fine), product.run(scalar(), fine))) << bits << " bits";
   }
 }
 
@@ -220,7 +243,7 @@ TEST(Int8Products, AreThoseOfTheNumbersToTheRoundingOfX) {
     for (const std::uint32_t group : {32u, 64u, 128u}) {
       const RandomMatrix matrix(20, 384, AffineFormat{bits, group, Dtype::bf16}, random);
       const Product product(matrix, 3, random);
-      const Grid y = product.run(scalar());
+      const Grid y = product.run(scalar()), fine = product.run(scalar(), true);
       std::vector<float> w(384);
       for (std::uint64_t row = 0; row < 20; ++row) {
         tile16::decode_row(product.tiled(), row, w);
@@ -231,6 +254,7 @@ TEST(Int8Products, AreThoseOfTheNumbersToTheRoundingOfX) {
             slack += std::fabs(double{w[k]}) * 2.0 / 127 * 0.51;
           }
           EXPECT_NEAR(y.row(i)[row], exact, slack + 1e-3) << bits << " bits, groups of " << group;
+          EXPECT_NEAR(fine.row(i)[row], exact, slack / 200 + 1e-3) << bits << " bits, groups of " << group;
         }
       }
     }

@@ -1,7 +1,7 @@
 // Integer products, sixteen output rows at a time. Included by the kernels of each ISA after lanes_*.h and
 // codes_vector.inl; int8_scalar.cpp says what they compute. The including file has defined
 //
-//   kInt8Rows                   rows of x that are multiplied together
+//   kInt8Blocks, kInt8Rows      blocks, and rows of x, that are multiplied together
 //   dot4<Bits>(sum, codes, x)   sum + the products of the four bytes of a lane: codes are unsigned and below 2^Bits, x is
 //                               signed and above -128; exact
 //
@@ -10,8 +10,8 @@
 namespace moeflux {
 namespace {
 
-// Chains of integer sums a row of x: enough of them to hide how long a product takes.
-constexpr unsigned chains_of(unsigned rows) { return rows == 1 ? 4 : rows == 2 ? 2 : 1; }
+// Chains of integer sums a row of x and block: enough of them to hide how long a product takes.
+constexpr unsigned chains_of(unsigned sums) { return sums == 1 ? 4 : sums <= 3 ? 2 : 1; }
 
 MF_LANES Ints broadcast_four(const std::int8_t* bytes) {
   std::int32_t four;
@@ -19,98 +19,203 @@ MF_LANES Ints broadcast_four(const std::int8_t* bytes) {
   return broadcast(four);
 }
 
-template <unsigned Bits, unsigned Rows, unsigned Index = 0>
-MF_LANES void add_step(const std::byte* low, const std::byte* high, const std::int8_t* const (&x)[Rows],
-                       std::size_t k, Ints (&sums)[Rows][chains_of(Rows)]) {
-  const Ints codes = quad_codes<Bits, Index>(low, high);
-#pragma GCC unroll 16
-  for (unsigned row = 0; row < Rows; ++row) {
-    Ints& sum = sums[row][Index % chains_of(Rows)];
-    sum = dot4<Bits>(sum, codes, broadcast_four(x[row] + k + 4 * Index));
-  }
-  if constexpr (4 * (Index + 1) < kStep) add_step<Bits, Rows, Index + 1>(low, high, x, k, sums);
-}
+// The integer sums of a cell, for some blocks and rows of x.
+template <unsigned Bits, unsigned Blocks, unsigned Rows>
+struct Cell {
+  static constexpr unsigned kChains = chains_of(Blocks * Rows);
+  Ints sums[Rows][Blocks][kChains];
 
-// Rows [first_row, first_row + Rows) of the batch with one block.
-template <unsigned Bits, unsigned Rows>
-MF_LANES void multiply_rows(const Int8Args& args, std::uint32_t first_row, std::uint32_t block) {
-  constexpr unsigned kChains = chains_of(Rows);
-  const std::int8_t* x[Rows];
+  [[gnu::always_inline]] Cell() {
+#pragma GCC unroll 16
+    for (unsigned row = 0; row < Rows; ++row)
+#pragma GCC unroll 4
+      for (unsigned block = 0; block < Blocks; ++block)
+#pragma GCC unroll 4
+        for (unsigned chain = 0; chain < kChains; ++chain)
+          sums[row][block][chain] = broadcast(std::int32_t{0});
+  }
+
+  // kStep columns; low, high: of the first block.
+  template <unsigned Index = 0>
+  [[gnu::always_inline]] void add_step(const std::byte* low, const std::byte* high,
+                                       std::uint64_t block_stride, const std::int8_t* const (&x)[Rows],
+                                       std::size_t k) {
+    Ints codes[Blocks];
+#pragma GCC unroll 4
+    for (unsigned block = 0; block < Blocks; ++block)
+      codes[block] = quad_codes<Bits, Index>(low + block * block_stride, high + block * block_stride);
+#pragma GCC unroll 16
+    for (unsigned row = 0; row < Rows; ++row) {
+      const Ints four = broadcast_four(x[row] + k + 4 * Index);
+#pragma GCC unroll 4
+      for (unsigned block = 0; block < Blocks; ++block) {
+        Ints& sum = sums[row][block][Index % kChains];
+        sum = dot4<Bits>(sum, codes[block], four);
+      }
+    }
+    if constexpr (4 * (Index + 1) < kStep) add_step<Index + 1>(low, high, block_stride, x, k);
+  }
+
+  [[gnu::always_inline]] Ints dot(unsigned row, unsigned block) const {
+    Ints sum = sums[row][block][0];
+#pragma GCC unroll 4
+    for (unsigned chain = 1; chain < kChains; ++chain) sum = sum + sums[row][block][chain];
+    return sum;
+  }
+};
+
+// How many columns share scales, and how they are cut into cells: known when compiled, so that loops over them vanish.
+template <unsigned GroupCols>
+struct CellsOf {
+  static constexpr unsigned kCols = GroupCols, kCellCols = GroupCols < kInt8Group ? GroupCols : kInt8Group;
+};
+
+// Rows [first_row, first_row + Rows) of the batch with blocks [begin, end), Blocks at a time; where less are left, the first
+// of these stands for those that are missing. Fine: the fine bytes of a row are one more row to multiply with.
+template <unsigned Bits, class Group, unsigned Blocks, unsigned Rows, bool Fine>
+[[gnu::noinline]] void multiply_tiles(const Int8Args& args, std::uint32_t first_row, std::uint32_t begin,
+                                      std::uint32_t end) {
+  constexpr unsigned kByteRows = Fine ? 2 * Rows : Rows;
+  const std::int8_t* x[kByteRows];
   const float* scales[Rows];
-  const float* sums[Rows];
-  Lanes acc[Rows];
+  const float* sums[kByteRows];
 #pragma GCC unroll 16
   for (unsigned row = 0; row < Rows; ++row) {
     const std::uint64_t x_row = args.x_rows != nullptr ? args.x_rows[first_row + row] : first_row + row;
     x[row] = args.x + x_row * args.x_stride;
     scales[row] = args.scales + x_row * args.scales_stride;
     sums[row] = args.sums + x_row * args.sums_stride;
-    acc[row] = broadcast(0.0f);
+    if constexpr (Fine) {
+      x[Rows + row] = args.fine + x_row * args.x_stride;
+      sums[Rows + row] = args.fine_sums + x_row * args.sums_stride;
+    }
   }
-  const std::uint32_t cell = args.group < kInt8Group ? args.group : kInt8Group;
-  const std::size_t high_at = std::size_t{args.group} * 2 * Planes<Bits>::kLow;
-  const std::size_t scales_at = std::size_t{args.group} * 2 * Bits;
-  const std::size_t group_bytes = scales_at + (args.f32_scales ? 2 : 1) * kUnitBytes;
-  const std::byte* units = args.blocks + block * args.block_stride;
-  for (std::uint32_t first = 0; first < args.cols; first += args.group, units += group_bytes) {
-    const GroupScales of_rows = group_scales(units + scales_at, args.f32_scales);
-    const std::byte* low = units;
-    const std::byte* high = units + high_at;
-    for (std::uint32_t k = first; k < first + args.group; k += cell) {
-      Ints dots[Rows][kChains];
+  constexpr std::size_t kHighAt = std::size_t{Group::kCols} * 2 * Planes<Bits>::kLow;
+  constexpr std::size_t kScalesAt = std::size_t{Group::kCols} * 2 * Bits;
+  const std::size_t group_bytes = kScalesAt + (args.f32_scales ? 2 : 1) * kUnitBytes;
+  for (std::uint32_t block = begin; block < end; block += Blocks) {
+    const unsigned blocks = end - block < Blocks ? end - block : Blocks;
+    const std::uint64_t stride = blocks < Blocks ? 0 : args.block_stride;
+    const std::byte* units = args.blocks + block * args.block_stride;
+    // In memory on purpose, if there are many: registers are for the sums of a cell.
+    alignas(64) float acc[Rows][Blocks][kBlockRows] = {};
+    for (std::uint32_t first = 0; first < args.cols; first += Group::kCols, units += group_bytes) {
+      const std::byte* low = units;
+      const std::byte* high = units + kHighAt;
+#pragma GCC unroll 2
+      for (std::uint32_t k = first; k < first + Group::kCols; k += Group::kCellCols) {
+        Cell<Bits, Blocks, kByteRows> cell;
+#pragma GCC unroll 2
+        for (std::uint32_t step = 0; step < Group::kCellCols; step += kStep) {
+          cell.add_step(low, high, stride, x, k + step);
+          low += Planes<Bits>::kLow * kUnitBytes;
+          high += Planes<Bits>::kHigh * kUnitBytes;
+        }
+        // Not before the codes: memory is read from end to end.
+        GroupScales of_rows[Blocks];
+#pragma GCC unroll 4
+        for (unsigned b = 0; b < Blocks; ++b)
+          of_rows[b] = group_scales(units + b * stride + kScalesAt, args.f32_scales);
+        const auto sum_of = [&](unsigned byte_row) {
+          const float* const from = sums[byte_row] + k / kSumCols;
+          return Group::kCellCols == kInt8Group ? from[0] + from[1] : from[0];
+        };
+#pragma GCC unroll 16
+        for (unsigned row = 0; row < Rows; ++row) {
+          float sum = sum_of(row), scale = scales[row][k / kInt8Group];
+          if constexpr (Fine) {
+            sum = kFineSteps * sum + sum_of(Rows + row);
+            scale = scale * (1.0f / kFineSteps);
+          }
+#pragma GCC unroll 4
+          for (unsigned b = 0; b < Blocks; ++b) {
+            Ints dot = cell.dot(row, b);
+            if constexpr (Fine) dot = shift_left<8>(dot) - shift_left<1>(dot) + cell.dot(Rows + row, b);
+            const Lanes inner = fma(of_rows[b].bias, broadcast(sum), of_rows[b].scale * to_float(dot));
+            store(acc[row][b], fma(broadcast(scale), inner, load(acc[row][b])));
+          }
+        }
+      }
+    }
+#pragma GCC unroll 4
+    for (unsigned b = 0; b < Blocks; ++b) {
+      if (b >= blocks) break;
+      const std::uint32_t rows_of_block =
+          block + b + 1 == args.block_count ? args.last_block_rows : kBlockRows;
+      float* y = args.y + first_row * args.y_stride + std::uint64_t{block + b} * args.y_block_stride;
 #pragma GCC unroll 16
       for (unsigned row = 0; row < Rows; ++row)
-#pragma GCC unroll 4
-        for (unsigned chain = 0; chain < kChains; ++chain) dots[row][chain] = broadcast(std::int32_t{0});
-      for (std::uint32_t step = 0; step < cell; step += kStep) {
-        __builtin_prefetch(low + 2048);
-        if constexpr (Bits >= 4) __builtin_prefetch(low + 2048 + 2 * kUnitBytes);
-        add_step<Bits, Rows>(low, high, x, k + step, dots);
-        low += Planes<Bits>::kLow * kUnitBytes;
-        high += Planes<Bits>::kHigh * kUnitBytes;
-      }
-#pragma GCC unroll 16
-      for (unsigned row = 0; row < Rows; ++row) {
-        Ints dot = dots[row][0];
-#pragma GCC unroll 4
-        for (unsigned chain = 1; chain < kChains; ++chain) dot = dot + dots[row][chain];
-        float sum = sums[row][k / kSumCols];
-        if (cell == kInt8Group) sum = sum + sums[row][k / kSumCols + 1];
-        const Lanes inner = fma(of_rows.bias, broadcast(sum), of_rows.scale * to_float(dot));
-        acc[row] = fma(broadcast(scales[row][k / kInt8Group]), inner, acc[row]);
+        store_first(y + row * args.y_stride, load(acc[row][b]), rows_of_block);
+    }
+  }
+}
+
+// Other widths than 4 and 8 bits and other groups than of 64 are rare, and compile for as long: they have fewer functions.
+template <unsigned Bits, class Group>
+constexpr bool kIsCommon = Group::kCols == kInt8Group && (Bits == 4 || Bits == 8);
+template <unsigned Bits, class Group, bool Fine>
+constexpr unsigned kMostRows = (kIsCommon<Bits, Group> ? kInt8Rows : kInt8Rows / 2) / (Fine ? 2 : 1);
+
+// The same for a number of rows that is known when it runs, 1..Most.
+template <unsigned Bits, class Group, bool Fine, unsigned Most>
+MF_LANES void multiply_rows(const Int8Args& args, std::uint32_t first_row, std::uint32_t rows,
+                            std::uint32_t begin, std::uint32_t end) {
+  if constexpr (Most == 3 && !kIsCommon<Bits, Group>) {
+    multiply_rows<Bits, Group, Fine, 2>(args, first_row, rows < 2 ? rows : 2, begin, end);
+    if (rows > 2) multiply_rows<Bits, Group, Fine, 1>(args, first_row + 2, 1, begin, end);
+  } else if (rows == Most) {
+    // Few rows wait for memory, and one block is one stream of it: 29, 31, 24 and 15 GB/s for 1 to 4 rows, where two
+    // blocks give 23, 18, 16 and 15; for eight it is 7.6 to 9.9.
+    constexpr unsigned kBlocks = Most <= 3 ? 1 : kInt8Blocks;
+    multiply_tiles<Bits, Group, kBlocks, Most, Fine>(args, first_row, begin, end);
+  } else if constexpr (Most > 1) {
+    multiply_rows<Bits, Group, Fine, Most - 1>(args, first_row, rows, begin, end);
+  }
+}
+
+// Rows of x that visit some blocks before the next are read: both stay in the second-level cache.
+constexpr std::uint32_t kChunkRows = 128;
+
+template <unsigned Bits, class Group, bool Fine>
+MF_LANES void multiply_groups(const Int8Args& args) {
+  constexpr std::uint32_t kMost = kMostRows<Bits, Group, Fine>;
+  if (args.batch <= kMost)
+    return multiply_rows<Bits, Group, Fine, kMost>(args, 0, args.batch, 0, args.block_count);
+  for (std::uint32_t chunk = 0; chunk < args.batch; chunk += kChunkRows) {
+    const std::uint32_t end = args.batch - chunk < kChunkRows ? args.batch : chunk + kChunkRows;
+    for (std::uint32_t block = 0; block < args.block_count; block += kInt8Blocks) {
+      const std::uint32_t end_block =
+          args.block_count - block < kInt8Blocks ? args.block_count : block + kInt8Blocks;
+      // In shares of nearly one size: every share decodes the blocks, the small ones too.
+      std::uint32_t shares = (end - chunk + kMost - 1) / kMost;
+      for (std::uint32_t row = chunk; shares > 0; --shares) {
+        const std::uint32_t rows = (end - row + shares - 1) / shares;
+        multiply_rows<Bits, Group, Fine, kMost>(args, row, rows, block, end_block);
+        row += rows;
       }
     }
   }
-  const std::uint32_t rows_of_block = block + 1 == args.block_count ? args.last_block_rows : kBlockRows;
-  float* y = args.y + first_row * args.y_stride + std::uint64_t{block} * kBlockRows;
-#pragma GCC unroll 16
-  for (unsigned row = 0; row < Rows; ++row) store_first(y + row * args.y_stride, acc[row], rows_of_block);
 }
 
-// Rows [row, end) with one block: as many at a time as there are registers for, then half as many, and so on. Widths
-// other than 4 and 8 bits are rare, and compile for as long.
-template <unsigned Bits>
-constexpr unsigned kMostRows = Bits == 4 || Bits == 8 ? kInt8Rows : kInt8Rows / 2;
-
-template <unsigned Bits, unsigned Rows>
-MF_LANES void multiply_some(const Int8Args& args, std::uint32_t row, std::uint32_t end, std::uint32_t block) {
-  for (; end - row >= Rows; row += Rows) multiply_rows<Bits, Rows>(args, row, block);
-  if constexpr (Rows > 1) multiply_some<Bits, Rows / 2>(args, row, end, block);
+template <unsigned Bits, class Group>
+MF_LANES void multiply_either(const Int8Args& args) {
+  if (args.fine != nullptr)
+    multiply_groups<Bits, Group, true>(args);
+  else
+    multiply_groups<Bits, Group, false>(args);
 }
-
-// Rows of x that visit a block before the next is read: it and their x stay in the second-level cache.
-constexpr std::uint32_t kChunkRows = 64;
 
 template <unsigned Bits>
 void multiply(const Int8Args& args) noexcept {
-  for (std::uint32_t chunk = 0; chunk < args.batch; chunk += kChunkRows) {
-    const std::uint32_t end = args.batch - chunk < kChunkRows ? args.batch : chunk + kChunkRows;
-    for (std::uint32_t block = 0; block < args.block_count; ++block)
-      multiply_some<Bits, kMostRows<Bits>>(args, chunk, end, block);
+  switch (args.group) {
+    case 32: return multiply_either<Bits, CellsOf<32>>(args);
+    case 64: return multiply_either<Bits, CellsOf<64>>(args);
+    default: return multiply_either<Bits, CellsOf<128>>(args);
   }
 }
 
-void quantize(const float* x, std::uint32_t n, std::int8_t* codes, float* scales, float* sums) noexcept {
+void quantize(const float* x, std::uint32_t n, const ByteRow& to) noexcept {
+  const Lanes round = broadcast(0x1.8p+23f);
   for (std::uint32_t first = 0; first < n; first += kInt8Group) {
     const std::uint32_t count = n - first < kInt8Group ? n - first : kInt8Group;
     Lanes largest = broadcast(0.0f), nothing = broadcast(0.0f);
@@ -119,25 +224,42 @@ void quantize(const float* x, std::uint32_t n, std::int8_t* codes, float* scales
       largest = select(greater(size, largest), size, largest);
       nothing = nothing + (size - size);  // zeros, or not a number
     }
-    float lanes[16], m = 0;
-    store(lanes, largest);
-    for (const float lane : lanes) m = lane > m ? lane : m;
+    const float m = fold_largest(largest);
     const bool is_finite = fold_add(nothing) == 0;
     const bool counts = is_finite && m >= kInt8Least;
-    scales[first / kInt8Group] = !is_finite ? __builtin_nanf("") : counts ? m / 127.0f : 0.0f;
+    to.scales[first / kInt8Group] = !is_finite ? __builtin_nanf("") : counts ? m / 127.0f : 0.0f;
     const Lanes inverse = broadcast(counts ? 127.0f / m : 0.0f);
-    const Lanes round = broadcast(0x1.8p+23f);
-    for (std::uint32_t i = first; i < first + count; i += 32) {
-      Ints both[2];
+    for (std::uint32_t i = first; i < first + count; i += kSumCols) {
+      Ints codes[2], fine[2];
 #pragma GCC unroll 2
       for (unsigned half = 0; half < 2; ++half) {
-        const Lanes number = load(x + i + 16 * half) * inverse;
-        both[half] = counts ? to_int(number + round - round) : broadcast(std::int32_t{0});
-        store_bytes(codes + i + 16 * half, both[half]);
+        const std::uint32_t at = i + 16 * half;
+        const Lanes steps = counts ? load(x + at) * inverse : broadcast(0.0f);
+        const Lanes code = steps + round - round;
+        codes[half] = to_int(code);
+        fine[half] = to_int((steps - code) * broadcast(float{kFineSteps}) + round - round);
+        store_bytes(to.codes + at, codes[half]);
+        if (to.fine != nullptr) store_bytes(to.fine + at, fine[half]);
       }
-      sums[i / kSumCols] = fold_add(to_float(both[0] + both[1]));
+      to.sums[i / kSumCols] = fold_add(to_float(codes[0] + codes[1]));
+      if (to.fine != nullptr) to.fine_sums[i / kSumCols] = fold_add(to_float(fine[0] + fine[1]));
     }
   }
+}
+
+std::uint64_t saturate(std::uint64_t rounds) noexcept {
+  constexpr unsigned kSums = 6 * kInt8Blocks;  // registers: AVX2 has half as many, of half the size
+  Ints sums[kSums];
+  for (Ints& sum : sums) sum = broadcast(std::int32_t{0});
+  Ints codes = every_byte<3>(), x = every_byte<1>();
+  for (std::uint64_t round = 0; round < rounds; ++round) {
+    make_opaque(codes);  // nothing is known of them, so nothing is computed before
+    make_opaque(x);
+#pragma GCC unroll 16
+    for (Ints& sum : sums) sum = dot4<4>(sum, codes, x);
+  }
+  for (Ints& sum : sums) make_opaque(sum);
+  return rounds * kSums * 4 * kBlockRows;
 }
 
 constexpr Int8Kernels kInt8 = {
@@ -148,6 +270,7 @@ constexpr Int8Kernels kInt8 = {
     .affine6 = multiply<6>,
     .affine8 = multiply<8>,
     .quantize = quantize,
+    .saturate = saturate,
 };
 
 }  // namespace

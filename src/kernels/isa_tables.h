@@ -7,7 +7,7 @@
 namespace moeflux {
 
 extern const MatmulKernels kScalarMatmul, kAvx2Matmul, kAvx512Matmul;
-extern const Int8Kernels kScalarInt8, kAvx2Int8, kAvx512Int8, kAvx512VnniInt8;
+extern const Int8Kernels kScalarInt8, kAvx2Int8, kAvxVnniInt8, kAvx512Int8, kAvx512VnniInt8, kAmxInt8;
 extern const RowKernels kScalarRows, kAvx2Rows, kAvx512Rows;
 extern const AttentionKernels kScalarAttention, kAvx2Attention, kAvx512Attention;
 extern const DeltaNetKernels kScalarDeltaNet, kAvx2DeltaNet, kAvx512DeltaNet;

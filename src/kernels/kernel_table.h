@@ -51,8 +51,9 @@ struct MatmulArgs {
   const std::uint32_t* x_rows = nullptr;  // which rows of x (and of sums): [batch]; null: 0, 1, ...
   std::uint32_t batch = 0;
 
-  float* y = nullptr;  // [batch][16 * block_count], the last block as far as it exists
-  std::uint64_t y_stride = 0;
+  float* y = nullptr;                 // [batch][block_count][16], the last block as far as it exists
+  std::uint64_t y_stride = 0;         // in floats, from row to row,
+  std::uint32_t y_block_stride = 16;  // and from block to block
 };
 
 using MatmulKernel = void (*)(const MatmulArgs&) noexcept;
@@ -70,11 +71,25 @@ struct MatmulKernels {
 inline constexpr std::uint32_t kInt8Group = 64;
 // A group of x whose largest number is smaller counts as zeros: 127 / x would overflow.
 inline constexpr float kInt8Least = 0x1p-100f;
+// Of one step of a byte: what is left of a number, at most half a step, fits into a second byte.
+inline constexpr std::int32_t kFineSteps = 254;
+
+// A row of x as bytes.
+struct ByteRow {
+  std::int8_t* codes = nullptr;  // [n], -127..127
+  float* scales = nullptr;       // [n / 64, rounded up]
+  float* sums = nullptr;         // [n / 32]: of the codes, which are integers
+  std::int8_t* fine = nullptr;   // [n]; null: not wanted
+  float* fine_sums = nullptr;    // [n / 32]: of the fine ones
+};
 
 // y[i][r] = sum over k of w[r][k] x[i][k] for an affine matrix, where x is bytes.
 //
 // By the law: cells of min(group, kInt8Group) columns, ascending. In a cell D = the sum of code * x and X = the sum of x,
 // both exact integers; t = fma(bias, X, scale * D), and acc = fma(scale of x, t, acc). acc begins with zero.
+//
+// Where x has fine bytes too it is x + fine / kFineSteps: then D and X are kFineSteps times those of x plus those of fine,
+// which are exact integers still (D becomes a float by rounding), and the scale of x is multiplied by 1 / kFineSteps.
 struct Int8Args {
   const std::byte* blocks = nullptr;  // as in MatmulArgs
   std::uint64_t block_stride = 0;
@@ -90,11 +105,14 @@ struct Int8Args {
   std::uint64_t scales_stride = 0;
   const float* sums = nullptr;  // [batch][cols / 32]: of x, which are integers
   std::uint64_t sums_stride = 0;
-  const std::uint32_t* x_rows = nullptr;  // which rows of x, scales and sums: [batch]; null: 0, 1, ...
+  const std::int8_t* fine = nullptr;      // as x; null: none
+  const float* fine_sums = nullptr;       // as sums
+  const std::uint32_t* x_rows = nullptr;  // which rows of all of these: [batch]; null: 0, 1, ...
   std::uint32_t batch = 0;
 
   float* y = nullptr;  // as in MatmulArgs
   std::uint64_t y_stride = 0;
+  std::uint32_t y_block_stride = 16;
 };
 
 using Int8Kernel = void (*)(const Int8Args&) noexcept;
@@ -103,9 +121,11 @@ struct Int8Kernels {
   Int8Kernel affine2, affine3, affine4, affine5, affine6, affine8;
   // One row of x; n is a multiple of 32. Of a group, m is the largest |x|: scale = m / 127 and code = x * (127 / m),
   // rounded to the nearest integer, ties to even; all zero where m < kInt8Least. Where a number of the group is not
-  // finite, the scale is NaN and the codes are zero.
-  //   codes: [n]; scales: [n / 64, rounded up]; sums: [n / 32]
-  void (*quantize)(const float* x, std::uint32_t n, std::int8_t* codes, float* scales, float* sums) noexcept;
+  // finite, the scale is NaN and the codes are zero. fine = (x * (127 / m) - code) * kFineSteps, rounded likewise.
+  void (*quantize)(const float* x, std::uint32_t n, const ByteRow& to) noexcept;
+  // Products of 4-bit codes in registers, `rounds` times some, and nothing else: the peak that the kernels above are held
+  // against. Returns how many products.
+  std::uint64_t (*saturate)(std::uint64_t rounds) noexcept;
 };
 
 // The kernel for codes of so many bits, of MatmulKernels or Int8Kernels.
@@ -136,8 +156,8 @@ struct RowKernels {
   void (*add)(const float* x, const float* a, std::uint32_t n, float* y) noexcept;
   // y = fma(scale, a, x).
   void (*add_scaled)(const float* x, const float* a, float scale, std::uint32_t n, float* y) noexcept;
-  // y = silu(gate) * up.
-  void (*swiglu)(const float* gate, const float* up, std::uint32_t n, float* y) noexcept;
+  // y = silu(gate) * up, which alternate: both is [n / 16, rounded up][gate 16, up 16]. y is not `both`.
+  void (*swiglu)(const float* both, std::uint32_t n, float* y) noexcept;
   // y = x * sigmoid(gate).
   void (*sigmoid_gate)(const float* x, const float* gate, std::uint32_t n, float* y) noexcept;
   void (*sigmoid)(const float* x, std::uint32_t n, float* y) noexcept;
@@ -172,6 +192,9 @@ struct AttendArgs {
   std::uint64_t value_stride = 0;
   std::uint32_t value_dim = 0;
   float scale = 0;
+  // What is not in the caches, and will be needed: asked for meanwhile, little by little.
+  bool values_are_far = false;       // the values of this block
+  const float* next_keys = nullptr;  // those of the next block, as many; null: none
 
   float* max = nullptr;  // [count]
   float* sum = nullptr;  // [count]
@@ -188,6 +211,13 @@ struct AttentionKernels {
                 const float* block_out, std::uint32_t value_dim) noexcept;
   // y = out / sum.
   void (*finish)(const float* out, float sum, std::uint32_t value_dim, float* y) noexcept;
+
+  // A row of n channels as it is kept (base/kv_numbers.h), and back. bf16: rounded to nearest even, what is not a number
+  // stays so. int8, in groups of 64, the last may be smaller: as Int8Kernels::quantize; back: scale * code.
+  void (*narrow_bf16)(const float* x, std::uint32_t n, float* row) noexcept;
+  void (*widen_bf16)(const float* row, std::uint32_t n, float* y) noexcept;
+  void (*narrow_int8)(const float* x, std::uint32_t n, float* row) noexcept;
+  void (*widen_int8)(const float* row, std::uint32_t n, float* y) noexcept;
 };
 
 // ---- Gated DeltaNet -----------------------------------------------------------------------------------------
@@ -242,7 +272,7 @@ struct DeltaNetKernels {
 // ---- Tables -------------------------------------------------------------------------------------------------
 
 struct KernelTable {
-  std::string_view name;  // as --isa takes it: "scalar", "avx2", "avx512", "avx512vnni"
+  std::string_view name;  // as --isa takes it: "scalar", "avx2", "avxvnni", "avx512", "avx512vnni", "amx"
   bool (*runs_here)();    // the processor and the operating system both
   const MatmulKernels* matmul;
   const Int8Kernels* int8;

@@ -34,6 +34,11 @@ MF_LANES void store(float* to, Lanes a) {
   _mm256_storeu_ps(to, a.low);
   _mm256_storeu_ps(to + 8, a.high);
 }
+MF_LANES void stream(float* to, Lanes a) {
+  _mm256_stream_ps(to, a.low);
+  _mm256_stream_ps(to + 8, a.high);
+}
+MF_LANES void end_of_streams() { _mm_sfence(); }
 MF_LANES Lanes load_first(const float* from, std::size_t count) {
   const auto signed_count = static_cast<std::ptrdiff_t>(count);
   return {_mm256_maskload_ps(from, first_eight(signed_count)),
@@ -124,14 +129,36 @@ MF_LANES void store_bytes(std::int8_t* to, Ints a) {
   const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(to), bytes);
 }
+MF_LANES Ints load_bytes(const std::int8_t* from) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+  return {_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8))};
+}
+MF_LANES void store_halves(std::byte* to, Ints a) {
+  const __m256i words = _mm256_permute4x64_epi64(_mm256_packus_epi32(a.low, a.high), 0xd8);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), words);
+}
+MF_LANES Ints load_halves(const std::byte* from) {
+  const __m256i words = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+  return {_mm256_cvtepu16_epi32(_mm256_castsi256_si128(words)),
+          _mm256_cvtepu16_epi32(_mm256_extracti128_si256(words, 1))};
+}
 MF_LANES Lanes as_float(Ints a) { return {_mm256_castsi256_ps(a.low), _mm256_castsi256_ps(a.high)}; }
 MF_LANES Ints as_int(Lanes a) { return {_mm256_castps_si256(a.low), _mm256_castps_si256(a.high)}; }
+
+MF_LANES void make_opaque(Ints& a) { asm volatile("" : "+x"(a.low), "+x"(a.high)); }
 
 MF_LANES float fold_add(Lanes a) {
   const __m256 eight = _mm256_add_ps(a.low, a.high);
   const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
   const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+
+MF_LANES float fold_largest(Lanes a) {
+  const __m256 eight = _mm256_max_ps(a.low, a.high);
+  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps(two, two, 1)));
 }
 
 MF_LANES float square_root(float a) { return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(a))); }

@@ -39,6 +39,9 @@ MF_LANES Mask first_lanes(std::size_t count) { return {static_cast<__mmask16>((1
 
 MF_LANES Lanes load(const float* from) { return {_mm512_loadu_ps(from)}; }
 MF_LANES void store(float* to, Lanes a) { _mm512_storeu_ps(to, a.v); }
+// Past the caches; `to` is a multiple of 64 bytes. Others see it after end_of_streams().
+MF_LANES void stream(float* to, Lanes a) { _mm512_stream_ps(to, a.v); }
+MF_LANES void end_of_streams() { _mm_sfence(); }
 // The first `count` (0..16) lanes; the others are read as zero, and not written. Nothing beyond is touched.
 MF_LANES Lanes load_first(const float* from, std::size_t count) {
   return {_mm512_maskz_loadu_ps(first_lanes(count).v, from)};
@@ -93,8 +96,21 @@ MF_LANES Ints to_int(Lanes a) { return {_mm512_cvttps_epi32(a.v)}; }  // of inte
 MF_LANES void store_bytes(std::int8_t* to, Ints a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtepi32_epi8(a.v));
 }
+MF_LANES Ints load_bytes(const std::int8_t* from) {
+  return {_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)))};
+}
+// The lower 16 bits of each lane, and back with zeros above.
+MF_LANES void store_halves(std::byte* to, Ints a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtepi32_epi16(a.v));
+}
+MF_LANES Ints load_halves(const std::byte* from) {
+  return {_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)))};
+}
 MF_LANES Lanes as_float(Ints a) { return {_mm512_castsi512_ps(a.v)}; }
 MF_LANES Ints as_int(Lanes a) { return {_mm512_castps_si512(a.v)}; }
+
+// Takes from the compiler what it knows of a.
+MF_LANES void make_opaque(Ints& a) { asm volatile("" : "+v"(a.v)); }
 
 // law::fold_add.
 MF_LANES float fold_add(Lanes a) {
@@ -103,6 +119,8 @@ MF_LANES float fold_add(Lanes a) {
   const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
 }
+
+MF_LANES float fold_largest(Lanes a) { return _mm512_reduce_max_ps(a.v); }  // of numbers, no NaN
 
 MF_LANES float square_root(float a) { return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(a))); }
 

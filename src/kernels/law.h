@@ -26,6 +26,13 @@ inline float fold_add(float (&lanes)[kLanes]) {
   return lanes[0];
 }
 
+// The upper half of a float, rounded to nearest even; what is not a number stays so.
+inline std::uint16_t bf16_bits(float x) {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  if (x != x) return static_cast<std::uint16_t>((bits | 0x00400000u) >> 16);
+  return static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
 // The sum of a[i] b[i] over the virtual lanes, by fma from zero.
 inline float dot(const float* a, const float* b, std::uint32_t n) {
   float lanes[kLanes] = {};

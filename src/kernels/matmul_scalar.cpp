@@ -114,7 +114,8 @@ void multiply(const MatmulArgs& args) noexcept {
       const std::uint64_t rows = block + 1 == args.block_count ? args.last_block_rows : kBlockRows;
       for (std::uint64_t row = 0; row < rows; ++row) {
         const std::byte* lane = args.blocks + block * args.block_stride + row * kLaneBytes;
-        args.y[i * args.y_stride + block * kBlockRows + row] = product(format, lane, args.cols, x, sums);
+        args.y[i * args.y_stride + block * args.y_block_stride + row] =
+            product(format, lane, args.cols, x, sums);
       }
     }
   }

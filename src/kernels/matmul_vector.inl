@@ -9,14 +9,13 @@
 // A unit of tile16 is 16 lanes, and lane r is row r: a column of a block is one Lanes, and nothing is ever
 // added across lanes. Columns go from the matrix through registers into the chains of several rows of x.
 //
-// Tried and dropped (the program of bench/matmul_bench.cpp in processor time, Zen 4, AVX-512, g++ -O2):
+// Tried and dropped (the program of bench/kernels_bench.cpp in processor time, Zen 4, AVX-512, g++ -O2):
 // decoding a group into memory for 32 rows of x, 47 instead of 54 GFMA/s for a batch of 256, because storing
 // a column costs more than decoding it again; two or four blocks side by side for one row of x, 9 to 14
 // instead of 17 GB/s but for 4096 columns, because the processor prefetches one stream well, and not several.
 
 namespace moeflux {
 namespace {
-
 
 // Asks for what is read a little later, which need not exist. 4096 columns of x are half of the first-level
 // cache and are pushed out by the matrix again and again: 17.3 instead of 14.7 GB/s, nothing lost elsewhere.
@@ -323,7 +322,7 @@ MF_LANES void multiply_rows(const Format& format, const MatmulArgs& args, std::u
     units += format.group_bytes(cols);
   }
   const std::uint32_t rows_of_block = block + 1 == args.block_count ? args.last_block_rows : kBlockRows;
-  float* y = args.y + first_row * args.y_stride + std::uint64_t{block} * kBlockRows;
+  float* y = args.y + first_row * args.y_stride + std::uint64_t{block} * args.y_block_stride;
 #pragma GCC unroll 8
   for (unsigned row = 0; row < Rows; ++row) store_first(y + row * args.y_stride, acc[row], rows_of_block);
 }

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -20,6 +21,7 @@
 
 #include "base/aligned_buffer.h"
 #include "base/ids.h"
+#include "base/kv_numbers.h"
 #include "base/result.h"
 #include "base/workspace.h"
 #include "kernels/router.h"
@@ -40,6 +42,17 @@ struct RopeTable {
 };
 enum class RopePairs { half_split, interleaved };
 
+// To what activations are rounded where the precision is `fast`: to 8 bits; or to 16, where a small difference decides
+// something instead of adding to a sum: a router's choice, the next token.
+enum class Rounding { coarse, fine };
+
+// y = x W^T, of an x that several matrices share.   w: [y.cols, x.cols]
+struct Product {
+  const TiledMatrix& w;
+  Rows y;
+  Rounding rounding = Rounding::coarse;
+};
+
 // One matrix a head, one after another; each begins at a block of its own.
 struct HeadMatrices {
   TiledMatrix all;  // its rows count the padding of every head
@@ -47,7 +60,7 @@ struct HeadMatrices {
   std::uint32_t rows = 0;  // of one head
 };
 
-// A block of kAttentionBlock positions of a session's keys and values; [heads][256][dim] each.
+// A block of kAttentionBlock positions of a session's keys and values; [heads][256][words of a row] each.
 struct KvBlockView {
   float* keys = nullptr;
   float* values = nullptr;  // null: a value is the first channels of its key
@@ -58,6 +71,7 @@ struct KvSegment {
   std::uint32_t first_row = 0, rows = 0;
   std::uint32_t position = 0;           // of its first row
   std::span<const KvBlockView> blocks;  // enough for position + rows
+  KvNumbers numbers = KvNumbers::f32;   // the same for all segments of a step
 };
 
 struct AttentionShape {
@@ -93,7 +107,7 @@ inline constexpr std::size_t kVisitsAtOnce = 32;
 // A batch's visit to one expert.
 struct ExpertVisit {
   TiledMatrix gate, up, down;
-  std::span<const std::uint32_t> rows;  // of the batch, ascending
+  std::span<const std::uint32_t> rows;  // of the batch, ascending; not empty
   std::span<const float> weights;       // visit_adding: of each of them
   std::uint32_t first_partial = 0;      // visit: where their outputs go, one after another
 };
@@ -140,12 +154,21 @@ class Ops {
 
   // out[i] = row tokens[i] of `table`.
   virtual void embed(const TiledMatrix& table, std::span<const TokenId> tokens, Rows out) = 0;
-  // What a matrix product needs to know of x beside x. Lives in scratch.
-  virtual Input prepare(Rows x) = 0;
-  // y = x W^T.   w: [y.cols, x.cols]
-  void matmul(const TiledMatrix& w, const Input& x, Rows y) {
-    ++counters_.matrix_calls;
-    run_matmul(w, x, y);
+  // What a matrix product needs to know of x beside x; `finest` of the products that it is for. Lives in scratch.
+  virtual Input prepare(Rows x, Rounding finest = Rounding::coarse) = 0;
+  void matmul(std::span<const Product> products, const Input& x) {
+    counters_.matrix_calls += products.size();
+    run_matmul(products, x);
+    if (between_) between_();
+  }
+  void matmul(std::initializer_list<Product> products, const Input& x) {
+    matmul(std::span(products.begin(), products.size()), x);
+  }
+  void matmul(const TiledMatrix& w, const Input& x, Rows y) { matmul({{w, y}}, x); }
+  // y = (silu(x gate^T) * (x up^T)) down^T.
+  void mlp(const TiledMatrix& gate, const TiledMatrix& up, const TiledMatrix& down, const Input& x, Rows y) {
+    counters_.matrix_calls += 3;
+    run_mlp(gate, up, down, x, y);
     if (between_) between_();
   }
   // y[i][h] = W_h x[i][h].
@@ -164,7 +187,6 @@ class Ops {
   virtual void add(Rows x, Rows a, Rows y) = 0;
   virtual void add_gated(Rows x, Rows a, Rows gate,
                          Rows y) = 0;  // y = fma(sigmoid(gate), a, x); gate: [.., 1]
-  virtual void swiglu(Rows gate, Rows up, Rows y) = 0;
   virtual void sigmoid_gate(Heads x, Heads gate, Heads y) = 0;
 
   // Writes the segments' keys and values into their blocks. `values` is empty where the blocks have none.
@@ -196,9 +218,9 @@ class Ops {
   virtual void combine(Rows partials, std::span<const std::uint32_t> places, std::span<const float> weights,
                        std::uint32_t per_token, Rows y) = 0;
   // Many rows, experts in ascending order: y[row] = fma(weight, the expert's output, y[row]).
-  void visit_adding(const ExpertVisit& visit, const Input& x, Rows y) {
-    ++counters_.expert_visits;
-    run_visit_adding(visit, x, y);
+  void visit_adding(std::span<const ExpertVisit> visits, const Input& x, Rows y) {
+    counters_.expert_visits += visits.size();
+    run_visit_adding(visits, x, y);
     if (between_) between_();
   }
   virtual void clear(Rows y) = 0;
@@ -212,10 +234,12 @@ class Ops {
   explicit Ops(Workspace workspace) : workspace_(std::move(workspace)) {}
 
  private:
-  virtual void run_matmul(const TiledMatrix& w, const Input& x, Rows y) = 0;
+  virtual void run_matmul(std::span<const Product> products, const Input& x) = 0;
+  virtual void run_mlp(const TiledMatrix& gate, const TiledMatrix& up, const TiledMatrix& down,
+                       const Input& x, Rows y) = 0;
   virtual void run_head_matmul(const HeadMatrices& w, const Heads& x, const Heads& y) = 0;
   virtual void run_visit(std::span<const ExpertVisit> visits, const Input& x, Rows partials) = 0;
-  virtual void run_visit_adding(const ExpertVisit& visit, const Input& x, Rows y) = 0;
+  virtual void run_visit_adding(std::span<const ExpertVisit> visits, const Input& x, Rows y) = 0;
 
   std::byte* measured_host(std::size_t size);
 

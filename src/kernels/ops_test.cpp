@@ -84,11 +84,11 @@ constexpr Precision kPrecisions[] = {Precision::exact, Precision::fast};
 class OpsOnEveryIsa : public test::OnEveryIsa {};
 INSTANTIATE_TEST_SUITE_P(, OpsOnEveryIsa, testing::ValuesIn(compiled_kernels()), test::isa_name);
 
-struct Product {
+struct ProductCase {
   Encoding encoding;
   std::uint32_t rows, cols;
 };
-const Product kProducts[] = {
+const ProductCase kProducts[] = {
     {kFourBits, 75, 192},
     {AffineFormat{8, 32, Dtype::f32}, 16, 96},
     {AffineFormat{3, 128, Dtype::bf16}, 200, 256},
@@ -97,10 +97,11 @@ const Product kProducts[] = {
     {Fp8BlockFormat{Dtype::f32}, 33, 160},
 };
 
-Grid multiply(CpuOps& ops, const RandomMatrix& matrix, Grid x) {
+Grid multiply(CpuOps& ops, const RandomMatrix& matrix, Grid x, Rounding rounding = Rounding::coarse) {
   const Ops::Scope scope(ops);
   Grid y(x.rows(), matrix.view().rows, 3);
-  ops.matmul(matrix.tiled(), ops.prepare(rows_of(x)), rows_of(y));
+  const TiledMatrix tiled = matrix.tiled();
+  ops.matmul({{tiled, rows_of(y), rounding}}, ops.prepare(rows_of(x), rounding));
   return y;
 }
 
@@ -108,7 +109,7 @@ TEST_P(OpsOnEveryIsa, ProductsHaveTheSameBitsForEveryBatchAndNumberOfThreads) {
   Random random(1);
   for (const Precision precision : kPrecisions) {
     Processor alone(1, scalar(), precision), one(1, *GetParam(), precision), two(2, *GetParam(), precision);
-    for (const Product& product : kProducts) {
+    for (const ProductCase& product : kProducts) {
       const RandomMatrix matrix(product.rows, product.cols, product.encoding, random);
       for (const std::size_t batch : {1u, 2u, 7u, 19u}) {
         const Grid x = Grid::random(random, batch, product.cols, 5);
@@ -127,7 +128,7 @@ TEST_P(OpsOnEveryIsa, ProductsHaveTheSameBitsForEveryBatchAndNumberOfThreads) {
 TEST(CpuOps, FastRoundsActivationsOfAffineMatricesAndNothingElse) {
   Random random(21);
   Processor exact(1, fastest(), Precision::exact), fast(1, fastest(), Precision::fast);
-  for (const Product& product : kProducts) {
+  for (const ProductCase& product : kProducts) {
     const RandomMatrix matrix(product.rows, product.cols, product.encoding, random);
     const Grid any = Grid::random(random, 3, product.cols);
     const bool is_affine = std::holds_alternative<AffineFormat>(product.encoding);
@@ -144,10 +145,75 @@ TEST(CpuOps, FastRoundsActivationsOfAffineMatricesAndNothingElse) {
   }
 }
 
+TEST_P(OpsOnEveryIsa, SeveralProductsAtOnceAreThoseOfEachAlone) {
+  Random random(22);
+  std::vector<RandomMatrix> matrices;
+  for (const std::uint32_t rows : {75u, 16u, 1u, 48u}) matrices.emplace_back(rows, 192u, kFourBits, random);
+  const Grid x = Grid::random(random, 5, 192, 2);
+  for (const Precision precision : kPrecisions)
+    for (const unsigned threads : {1u, 2u, 5u}) {
+      Processor processor(threads, *GetParam(), precision);
+      const Ops::Scope scope(processor.ops);
+      Grid batch = x;
+      std::vector<Grid> found;
+      for (const RandomMatrix& matrix : matrices) found.emplace_back(5, matrix.view().rows, 3);
+      const TiledMatrix a = matrices[0].tiled(), b = matrices[1].tiled(), c = matrices[2].tiled(),
+                        d = matrices[3].tiled();
+      processor.ops.matmul({{a, rows_of(found[0])},
+                            {b, rows_of(found[1]), Rounding::fine},
+                            {c, rows_of(found[2])},
+                            {d, rows_of(found[3])}},
+                           processor.ops.prepare(rows_of(batch), Rounding::fine));
+      Processor alone(1, scalar(), precision);
+      for (std::size_t i = 0; i < matrices.size(); ++i)
+        EXPECT_TRUE(same_bits(
+            found[i], multiply(alone.ops, matrices[i], x, i == 1 ? Rounding::fine : Rounding::coarse)))
+            << i << ", " << threads << " threads";
+    }
+}
+
+// Gate and up whose blocks alternate in memory, as in a packed expert, and by themselves.
+TEST_P(OpsOnEveryIsa, TheBlocksOfAnMlpMayAlternate) {
+  Random random(23);
+  for (const std::uint32_t hidden : {64u, 160u, 96u}) {
+    const RandomMatrix gate(hidden, 192, kFourBits, random), up(hidden, 192, kFourBits, random),
+        down(75, hidden, AffineFormat{4, 32, Dtype::bf16}, random);
+    const std::size_t block_bytes = tile16::block_bytes(gate.tiled().encoding, 192);
+    std::vector<std::byte> both(2 * block_bytes * (hidden / 16));
+    for (std::size_t block = 0; block < hidden / 16; ++block) {
+      std::memcpy(both.data() + 2 * block * block_bytes, gate.tiled().first_block + block * block_bytes,
+                  block_bytes);
+      std::memcpy(both.data() + (2 * block + 1) * block_bytes, up.tiled().first_block + block * block_bytes,
+                  block_bytes);
+    }
+    TiledMatrix first = gate.tiled(), second = up.tiled();
+    first.first_block = both.data();
+    second.first_block = both.data() + block_bytes;
+    first.block_stride = second.block_stride = 2 * block_bytes;
+    const Grid x = Grid::random(random, 9, 192, 2);
+    for (const Precision precision : kPrecisions)
+      for (const unsigned threads : {1u, 2u, 3u}) {
+        const auto run = [&](Processor processor, const TiledMatrix& g, const TiledMatrix& u) {
+          const Ops::Scope scope(processor.ops);
+          Grid batch = x, y(9, 75, 1);
+          processor.ops.mlp(g, u, down.tiled(), processor.ops.prepare(rows_of(batch)), rows_of(y));
+          EXPECT_EQ(processor.ops.counters().matrix_calls, 3u);
+          return y;
+        };
+        const Grid expected = run(Processor(1, scalar(), precision), gate.tiled(), up.tiled());
+        EXPECT_TRUE(same_bits(run(Processor(threads, *GetParam(), precision), first, second), expected))
+            << hidden;
+        EXPECT_TRUE(
+            same_bits(run(Processor(threads, *GetParam(), precision), gate.tiled(), up.tiled()), expected))
+            << hidden;
+      }
+  }
+}
+
 TEST(CpuOps, ProductsAreCloseToThoseOfTheDecodedNumbers) {
   Random random(2);
   Processor processor(2);
-  for (const Product& product : kProducts) {
+  for (const ProductCase& product : kProducts) {
     const RandomMatrix matrix(product.rows, product.cols, product.encoding, random);
     const std::vector<float> numbers = matrix.numbers();
     const Grid x = Grid::random(random, 3, product.cols);
@@ -502,13 +568,17 @@ struct Visits {
     return y;
   }
 
-  Grid visit_adding(CpuOps& ops) {
+  // Experts in their order, `at_once` in one call.
+  Grid visit_adding(CpuOps& ops, std::size_t at_once) {
     const Ops::Scope scope(ops);
     const Input input = ops.prepare(rows_of(x));
     Grid y(x.rows(), kDim, 1);
     ops.clear(rows_of(y));
+    std::vector<ExpertVisit> visits;
     for (const Expert& expert : experts)
-      if (!expert.rows.empty()) ops.visit_adding(visit(expert, 0), input, rows_of(y));
+      if (!expert.rows.empty()) visits.push_back(visit(expert, 0));
+    for (std::size_t i = 0; i < visits.size(); i += at_once)
+      ops.visit_adding(std::span(visits).subspan(i, std::min(at_once, visits.size() - i)), input, rows_of(y));
     return y;
   }
 
@@ -523,11 +593,12 @@ TEST_P(OpsOnEveryIsa, ExpertsGiveTheSameBitsKeptOrAddedAtOnce) {
       Visits visits(rows, 7, 9);
       std::vector<std::uint32_t> ids = {0, 1, 2, 3, 4, 5, 6};
       Processor by_the_law(1, scalar(), precision);
-      const Grid expected = visits.visit_adding(by_the_law.ops);
+      const Grid expected = visits.visit_adding(by_the_law.ops, 1);
       for (const unsigned threads : {1u, 2u}) {
         Processor processor(threads, *GetParam(), precision);
-        EXPECT_TRUE(same_bits(visits.visit_adding(processor.ops), expected)) << rows << " rows";
-        for (const std::size_t at_once : {1u, 3u, 7u}) {
+        for (const std::size_t at_once : {1u, 2u, 3u, 7u}) {
+          EXPECT_TRUE(same_bits(visits.visit_adding(processor.ops, at_once), expected))
+              << rows << " rows, " << at_once << " at once, " << threads << " threads";
           std::shuffle(ids.begin(), ids.end(), visits.random);
           EXPECT_TRUE(same_bits(visits.visit_and_combine(processor.ops, ids, at_once), expected))
               << rows << " rows, " << at_once << " at once, " << threads << " threads";
@@ -549,7 +620,7 @@ TEST(CpuOps, CountsMatricesAndExpertsWhereTheyAreBegun) {
   const std::vector<std::uint32_t> ids = {0, 1, 2, 3};
   visits.visit_and_combine(processor.ops, ids, 4);
   EXPECT_EQ(processor.ops.counters(), (OpsCounters{.matrix_calls = 2, .expert_visits = 4}));
-  visits.visit_adding(processor.ops);
+  visits.visit_adding(processor.ops, 2);
   EXPECT_EQ(processor.ops.counters(), (OpsCounters{.matrix_calls = 2, .expert_visits = 8}));
 }
 
@@ -669,7 +740,7 @@ void use_everything(Ops& ops, std::uint32_t rows, bool few_positions, const std:
   const std::vector<ExpertVisit> visits = {{gate.tiled(), gate.tiled(), down.tiled(), all, weights, 0},
                                            {gate.tiled(), gate.tiled(), down.tiled(), all, weights, rows}};
   ops.clear(y);
-  ops.visit_adding(visits[0], input, y);
+  ops.visit_adding(visits, input, y);
   ops.visit(visits, input, ops.take(2 * rows, 192));
 }
 

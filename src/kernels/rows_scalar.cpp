@@ -37,8 +37,11 @@ void add_scaled(const float* x, const float* a, float scale, std::uint32_t n, fl
   for (std::uint32_t i = 0; i < n; ++i) y[i] = std::fma(scale, a[i], x[i]);
 }
 
-void swiglu(const float* gate, const float* up, std::uint32_t n, float* y) noexcept {
-  for (std::uint32_t i = 0; i < n; ++i) y[i] = law::silu(gate[i]) * up[i];
+void swiglu(const float* both, std::uint32_t n, float* y) noexcept {
+  for (std::uint32_t i = 0; i < n; ++i) {
+    const float* const gate = both + std::size_t{i} / law::kLanes * 2 * law::kLanes + i % law::kLanes;
+    y[i] = law::silu(gate[0]) * gate[law::kLanes];
+  }
 }
 
 void sigmoid_gate(const float* x, const float* gate, std::uint32_t n, float* y) noexcept {

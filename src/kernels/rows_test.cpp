@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "kernels/isa_tables.h"
@@ -23,6 +24,17 @@ struct Operation {
 };
 using In = const float*;
 
+// a and b in turn, 16 numbers of each, as SwiGLU takes them.
+std::vector<float> alternating(In a, In b, std::uint32_t n) {
+  constexpr std::uint32_t kBlock = 16;
+  std::vector<float> both((n + kBlock - 1) / kBlock * 2 * kBlock, std::numeric_limits<float>::quiet_NaN());
+  for (std::uint32_t i = 0; i < n; ++i) {
+    both[i / kBlock * 2 * kBlock + i % kBlock] = a[i];
+    both[i / kBlock * 2 * kBlock + kBlock + i % kBlock] = b[i];
+  }
+  return both;
+}
+
 constexpr Operation kOperations[] = {
     {"rms_norm",
      [](const RowKernels& on, In a, In b, In, std::uint32_t n, float* y) { on.rms_norm(a, b, n, 1e-6f, y); }},
@@ -33,8 +45,8 @@ constexpr Operation kOperations[] = {
     {"add", [](const RowKernels& on, In a, In b, In, std::uint32_t n, float* y) { on.add(a, b, n, y); }},
     {"add_scaled", [](const RowKernels& on, In a, In b, In, std::uint32_t n,
                       float* y) { on.add_scaled(a, b, -1.7f, n, y); }},
-    {"swiglu",
-     [](const RowKernels& on, In a, In b, In, std::uint32_t n, float* y) { on.swiglu(a, b, n, y); }},
+    {"swiglu", [](const RowKernels& on, In a, In b, In, std::uint32_t n,
+                  float* y) { on.swiglu(alternating(a, b, n).data(), n, y); }},
     {"sigmoid_gate",
      [](const RowKernels& on, In a, In b, In, std::uint32_t n, float* y) { on.sigmoid_gate(a, b, n, y); }},
     {"sigmoid", [](const RowKernels& on, In a, In, In, std::uint32_t n, float* y) { on.sigmoid(a, n, y); }},
@@ -109,8 +121,9 @@ TEST_P(RowsOnEveryIsa, HaveTheBitsOfTheSpecificationForFloatsOfEverySize) {
   kScalarRows.exp_minus(x.data(), 0.0f, n, expected.data());
   rows.exp_minus(x.data(), 0.0f, n, y.data());
   EXPECT_TRUE(same_bits(y, expected)) << "exp";
-  kScalarRows.swiglu(x.data(), one.data(), n, expected.data());
-  rows.swiglu(x.data(), one.data(), n, y.data());
+  const std::vector<float> both = alternating(x.data(), one.data(), n);
+  kScalarRows.swiglu(both.data(), n, expected.data());
+  rows.swiglu(both.data(), n, y.data());
   EXPECT_TRUE(same_bits(y, expected)) << "silu";
 }
 
@@ -166,7 +179,7 @@ TEST(RowsInFloat, GatesAreThoseOfDoubleArithmetic) {
   Grid gate = Grid::random(random, 1, kCount), up = Grid::random(random, 1, kCount);
   for (std::uint32_t i = 0; i < kCount; ++i) gate.data()[i] *= 30;  // to where a sigmoid is nearly 0 or 1
   Grid swiglu(1, kCount), gated(1, kCount), squashed(1, kCount), exponential(1, kCount);
-  kScalarRows.swiglu(gate.data(), up.data(), kCount, swiglu.data());
+  kScalarRows.swiglu(alternating(gate.data(), up.data(), kCount).data(), kCount, swiglu.data());
   kScalarRows.sigmoid_gate(up.data(), gate.data(), kCount, gated.data());
   kScalarRows.sigmoid(gate.data(), kCount, squashed.data());
   kScalarRows.exp_minus(up.data(), 1.5f, kCount, exponential.data());

@@ -68,8 +68,11 @@ void add_scaled(const float* x, const float* a, float scale, std::uint32_t n, fl
   each(n, y, [=](auto at) { return fma(scales, at(a), at(x)); });
 }
 
-void swiglu(const float* gate, const float* up, std::uint32_t n, float* y) noexcept {
-  each(n, y, [=](auto at) { return lanes_silu(at(gate)) * at(up); });
+void swiglu(const float* both, std::uint32_t n, float* y) noexcept {
+  for (std::size_t i = 0; i < n; i += kWidth, both += 2 * kWidth) {
+    const std::size_t count = n - i < kWidth ? n - i : kWidth;
+    store_up_to(y + i, lanes_silu(load_up_to(both, count)) * load_up_to(both + kWidth, count), count);
+  }
 }
 
 void sigmoid_gate(const float* x, const float* gate, std::uint32_t n, float* y) noexcept {

@@ -59,10 +59,16 @@ struct ByteRows {
   std::uint64_t stride = 0;      // in bytes
   Rows scales;                   // [count][cols / 64, rounded up]
   Rows sums;                     // [count][cols / 32]: of the codes
+  std::int8_t* fine = nullptr;   // as codes; null: there are none
+  Rows fine_sums;                // as sums
 
-  std::int8_t* row(std::uint64_t index) const { return codes + index * stride; }
   ByteRows some(std::uint32_t first, std::uint32_t count) const {
-    return {row(first), stride, scales.some(first, count), sums.some(first, count)};
+    return {codes + first * stride,
+            stride,
+            scales.some(first, count),
+            sums.some(first, count),
+            fine == nullptr ? nullptr : fine + first * stride,
+            fine == nullptr ? Rows{} : fine_sums.some(first, count)};
   }
 };
 

@@ -24,9 +24,7 @@ void GatedAttention::forward(const Step& step, LayerId layer, const Input& x, Ro
   const Rows query_gate = ops.take(rows, 2 * config_.query_dim());
   const Rows key = ops.take(rows, config_.kv_dim());
   const Rows value = ops.take(rows, config_.kv_dim());
-  ops.matmul(query_gate_, x, query_gate);
-  ops.matmul(key_, x, key);
-  ops.matmul(value_, x, value);
+  ops.matmul({{query_gate_, query_gate}, {key_, key}, {value_, value}}, x);
   const Heads both = as_heads(query_gate, config_.query_heads, 2 * dim);
   const Heads queries = both.part(0, dim), gates = both.part(dim, dim);
   const Heads keys = as_heads(key, config_.kv_heads, dim);

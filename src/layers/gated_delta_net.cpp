@@ -38,10 +38,7 @@ void GatedDeltaNet::forward(const Step& step, LayerId layer, const Input& x, Row
   const Rows qkv = ops.take(rows, config_.conv_dim());
   const Rows gate = ops.take(rows, value_dim);
   const Rows a = ops.take(rows, config_.value_heads), b = ops.take(rows, config_.value_heads);
-  ops.matmul(qkv_, x, qkv);
-  ops.matmul(gate_, x, gate);
-  ops.matmul(decay_, x, a);
-  ops.matmul(beta_, x, b);
+  ops.matmul({{qkv_, qkv}, {gate_, gate}, {decay_, a}, {beta_, b}}, x);
   ops.decay_beta(a, b, rate_, dt_bias_, a, b);
 
   const Rows mixed = ops.take(rows, config_.conv_dim());

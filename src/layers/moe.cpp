@@ -134,7 +134,7 @@ Status Moe::route(const Step& step, LayerId layer, const RouterRule& rule, const
   const Ops::Scope scope(ops);
   const TraceSpan span(step.trace, "router", layer.index());
   const Rows logits = ops.take(step.rows, config_.experts);
-  ops.matmul(router_, x, logits);
+  ops.matmul({{router_, logits, Rounding::fine}}, x);
   observe(step, StepPoint::router_logits, layer, logits);
   if (Status routed = ops.route(rule, logits, choices.experts, choices.weights); !routed)
     return std::move(routed).error().during(fmt::format("layer {}", layer.index()));
@@ -175,12 +175,31 @@ Status Moe::visit_any_order(const Step& step, Fetch& fetch, const Choices& choic
 Status Moe::visit_ascending(const Step& step, Fetch& fetch, const Choices& choices, const Input& x,
                             Rows y) const {
   step.ops.clear(y);
-  while (true) {
-    MF_TRY(const std::optional<Lease> lease, fetch.next());
-    if (!lease) return {};
+  // As many together as are ready, but with no more rows than the step has: that is how much memory there is.
+  std::array<std::optional<Lease>, kVisitsAtOnce> leases;
+  std::array<ExpertVisit, kVisitsAtOnce> visits;
+  const std::size_t limit = std::min<std::size_t>(kVisitsAtOnce, step.experts.lease_limit());
+  std::size_t count = 0;
+  std::uint32_t rows = 0;
+  const auto visit_all = [&] {
     const TraceSpan span(step.trace, "experts", fetch.layer().index());
-    step.ops.visit_adding(choices.visit(*lease), x, y);
+    step.ops.visit_adding(std::span(visits).first(count), x, y);
+    for (std::size_t i = 0; i < count; ++i) leases[i].reset();
+    count = rows = 0;
+  };
+  while (true) {
+    if (count == limit || (count != 0 && !fetch.is_one_ready())) visit_all();
+    MF_TRY(std::optional<Lease> lease, fetch.next());
+    if (!lease) break;
+    const ExpertVisit visit = choices.visit(*lease);
+    const auto more = static_cast<std::uint32_t>(visit.rows.size());
+    if (rows + more > step.rows) visit_all();
+    visits[count] = visit;
+    leases[count++] = std::move(lease);
+    rows += more;
   }
+  if (count != 0) visit_all();
+  return {};
 }
 
 }  // namespace moeflux

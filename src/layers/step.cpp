@@ -32,7 +32,7 @@ std::span<const KvSegment> kv_segments(const Step& step, LayerId layer) {
       const std::span<const KvBlock> blocks = segment.state->kv(layer);
       for (std::size_t b = 0; b < views.size(); ++b) views[b] = {blocks[b].keys, blocks[b].values};
     }
-    out[i] = {segment.first_row, segment.rows, segment.position, views};
+    out[i] = {segment.first_row, segment.rows, segment.position, views, step.kv_numbers};
   }
   return out;
 }

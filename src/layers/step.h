@@ -35,6 +35,7 @@ struct Step {
   std::uint32_t experts_per_token = 0;  // 0: the model's own
   TraceBuffer* trace = nullptr;         // none: null
   Routing* routing = nullptr;           // instead of the router's choices; none: null
+  KvNumbers kv_numbers = KvNumbers::f32;
 };
 
 // What the operations want to know of the segments, in scratch memory.

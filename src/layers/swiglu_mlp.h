@@ -16,16 +16,7 @@ class SwigluMlp {
         up_(weights.matrix(name + ".up_proj")),
         down_(weights.matrix(name + ".down_proj")) {}
 
-  void forward(Ops& ops, const Input& x, Rows y) const {
-    const Ops::Scope scope(ops);
-    const auto hidden_dim = static_cast<std::uint32_t>(gate_.rows);
-    const Rows gate = ops.take(x.x.count, hidden_dim);
-    const Rows up = ops.take(x.x.count, hidden_dim);
-    ops.matmul(gate_, x, gate);
-    ops.matmul(up_, x, up);
-    ops.swiglu(gate, up, gate);
-    ops.matmul(down_, ops.prepare(gate), y);
-  }
+  void forward(Ops& ops, const Input& x, Rows y) const { ops.mlp(gate_, up_, down_, x, y); }
 
  private:
   TiledMatrix gate_, up_;  // [hidden, dim]

@@ -38,6 +38,24 @@ std::uint64_t mean_record_bytes(const Engine& engine) {
   return count == 0 ? 0 : bytes / count;
 }
 
+std::uint64_t size_of(const MatrixFormat& format) { return format.rows * format.cols; }
+
+// Of all matrices but the embedding and that of the logits, of which a prompt needs one row each.
+std::uint64_t products_a_token(const Engine& engine) {
+  const Manifest& manifest = engine.model().manifest();
+  std::uint64_t products = 0;
+  for (const PackedTensor& tensor : manifest.tensors)
+    if (tensor.layout == TensorLayout::tile16 && tensor.name != "embed_tokens" && tensor.name != "lm_head")
+      products += size_of(tensor.format);
+  std::uint64_t of_experts = 0;
+  for (const ExpertFormat& format : manifest.expert_formats)
+    of_experts += size_of(format.gate) + size_of(format.up) + size_of(format.down);
+  if (!manifest.expert_formats.empty())
+    products += manifest.experts.size() * engine.options().experts_per_token *
+                (of_experts / manifest.expert_formats.size());
+  return products;
+}
+
 class Rounds {
  public:
   Rounds(Engine& engine, const BenchOptions& options)
@@ -134,6 +152,7 @@ Result<BenchResult> run_bench(Engine& engine, const BenchOptions& options,
   result.major_faults = read_process_memory(files).major_faults.value_or(0) - faults_before;
   result.prompt = phase_of(std::max(1u, options.prompt_tokens), rounds.prompt_rates, rounds.prompt_steps);
   result.decode = phase_of(options.decode_tokens, rounds.decode_rates, rounds.decode_steps);
+  result.products_a_token = products_a_token(engine);
   const std::uint64_t rows = result.decode.steps.rows;
   // A batch reads the resident weights once for all of its rows.
   if (rows != 0)

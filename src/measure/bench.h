@@ -38,6 +38,7 @@ struct BenchPhase {
 struct BenchResult {
   BenchPhase prompt, decode;
   std::uint64_t touched_bytes_a_token = 0;  // of weights, by a token that is decoded
+  std::uint64_t products_a_token = 0;       // with weights, by a token of a prompt: without the logits
   std::uint64_t major_faults = 0;           // during the counted rounds
 };
 

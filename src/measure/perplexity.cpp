@@ -6,6 +6,7 @@
 #include <cmath>
 #include <vector>
 
+#include "base/check.h"
 #include "base/tokens.h"
 
 namespace moeflux {
@@ -18,6 +19,7 @@ constexpr std::size_t kRowsAtOnce = 64;
 struct Costs {
   double sum = 0, squares = 0;
   std::uint64_t tokens = 0;
+  std::vector<TokenId> likeliest{};
 
   void add(double cost) {
     sum += cost;
@@ -28,7 +30,7 @@ struct Costs {
     const double count = static_cast<double>(tokens), mean = sum / count;
     const double variance = tokens > 1 ? std::max(0.0, (squares - sum * mean) / (count - 1)) : 0;
     const double perplexity = std::exp(mean);
-    return {perplexity, perplexity * std::sqrt(variance / count), tokens, windows};
+    return {perplexity, perplexity * std::sqrt(variance / count), tokens, windows, likeliest};
   }
 };
 
@@ -45,8 +47,12 @@ Status score_window(Engine& engine, std::span<const TokenId> window, std::size_t
     const std::span<float> out = std::span(logits).first(rows * vocabulary);
     const Segment segment{&session, window.subspan(at, rows), WantedLogits::all, out};
     MF_TRY_STATUS(engine.step({&segment, 1}, step));
-    for (std::size_t row = 0; row < rows; ++row)
-      costs.add(-log_likelihood(out.subspan(row * vocabulary, vocabulary), window[at + row + 1]));
+    for (std::size_t row = 0; row < rows; ++row) {
+      const std::span<const float> of_row = out.subspan(row * vocabulary, vocabulary);
+      costs.add(-log_likelihood(of_row, window[at + row + 1]));
+      costs.likeliest.emplace_back(
+          static_cast<std::uint32_t>(std::ranges::max_element(of_row) - of_row.begin()));
+    }
     at += rows;
   }
   return {};
@@ -59,6 +65,13 @@ double log_likelihood(std::span<const float> logits, TokenId token) {
   double sum = 0;
   for (const float logit : logits) sum += std::exp(double{logit} - highest);
   return double{logits[token.index()]} - highest - std::log(sum);
+}
+
+double agreement(const PerplexityResult& a, const PerplexityResult& b) {
+  MF_REQUIRE(a.likeliest.size() == b.likeliest.size(), "both have scored the same text");
+  std::size_t equal = 0;
+  for (std::size_t i = 0; i < a.likeliest.size(); ++i) equal += a.likeliest[i] == b.likeliest[i] ? 1 : 0;
+  return a.likeliest.empty() ? 1 : static_cast<double>(equal) / static_cast<double>(a.likeliest.size());
 }
 
 Result<PerplexityResult> measure_perplexity(Engine& engine, std::span<const TokenId> text,

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "base/function_ref.h"
 #include "base/ids.h"
@@ -28,7 +29,11 @@ struct PerplexityResult {
   double standard_error = 0;  // of the perplexity: tokens taken as independent
   std::uint64_t scored_tokens = 0;
   std::uint64_t windows = 0;
+  std::vector<TokenId> likeliest;  // in place of each scored token; of equals the first
 };
+
+// The part of the scored tokens in whose place both runs, of one text and one window, found the same token likeliest.
+double agreement(const PerplexityResult& a, const PerplexityResult& b);
 
 // `progress` hears of windows: done, and how many there are. Fewer than two tokens are invalid_argument.
 Result<PerplexityResult> measure_perplexity(Engine& engine, std::span<const TokenId> text,

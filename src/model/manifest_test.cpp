@@ -67,11 +67,11 @@ TEST(Manifest, OfSplitProjectionsHasTheirTensors) {
 
 TEST(Manifest, OfAnotherVersionSaysToPackAgain) {
   Json json = manifest_json();
-  json["format_version"] = 1;
+  json["format_version"] = 0;
   const Error error = error_of(json.dump());
   EXPECT_EQ(error.code(), ErrorCode::unsupported);
   EXPECT_THAT(error.message(),
-              HasSubstr("format version 1; this moeflux reads version 0: pack the source again"));
+              HasSubstr("format version 0; this moeflux reads version 1: pack the source again"));
 }
 
 TEST(Manifest, OfAnotherLayoutNamesIt) {

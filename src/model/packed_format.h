@@ -16,7 +16,7 @@
 
 namespace moeflux {
 
-inline constexpr std::uint32_t kPackedFormatVersion = 0;  // any other is refused: pack the source again
+inline constexpr std::uint32_t kPackedFormatVersion = 1;  // any other is refused: pack the source again
 inline constexpr std::uint64_t kTensorAlignment = 256;    // of a tensor in resident.bin
 inline constexpr std::uint64_t kRecordAlignment = 4096;   // of a record, and of its down part: a direct read
 

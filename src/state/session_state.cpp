@@ -17,8 +17,9 @@ std::size_t blocks_for(std::uint64_t positions) {
 
 }  // namespace
 
-Result<SessionState> SessionState::create(const ModelConfig& config, KvPool& pool, std::uint32_t context) {
-  SessionState state(pool, state_shape_of(config));
+Result<SessionState> SessionState::create(const ModelConfig& config, KvPool& pool, std::uint32_t context,
+                                          KvNumbers numbers) {
+  SessionState state(pool, state_shape_of(config, numbers));
   state.context_ = context;
   state.side_size_ = state.shape_.recurrent_size;
   if (state.side_size_ != 0) {
@@ -35,7 +36,7 @@ Result<SessionState> SessionState::create(const ModelConfig& config, KvPool& poo
 Result<KvBlock> SessionState::new_block(const KvShape& shape) {
   MF_TRY(KvBlockRef memory, pool_->acquire(shape.block_bytes()));
   float* const keys = memory.data();
-  float* const values = shape.value_dim == 0 ? nullptr : keys + shape.key_floats();
+  float* const values = shape.value_dim == 0 ? nullptr : keys + shape.key_words();
   return KvBlock{std::move(memory), keys, values};
 }
 
@@ -43,15 +44,15 @@ Result<KvBlock> SessionState::new_block(const KvShape& shape) {
 Status SessionState::own_block(const KvShape& shape, KvBlock& block, std::uint32_t rows_kept) {
   if (!block.memory.is_shared() || block.memory.filled() == rows_kept) return {};
   MF_TRY(KvBlock copy, new_block(shape));
-  const auto copy_rows = [&](const float* from, float* to, std::uint32_t dim) {
+  const auto copy_rows = [&](const float* from, float* to, std::size_t words) {
     for (std::size_t head = 0; head < shape.heads; ++head)
-      std::memcpy(to + head * kKvBlockPositions * dim, from + head * kKvBlockPositions * dim,
-                  std::size_t{rows_kept} * dim * sizeof(float));
+      std::memcpy(to + head * kKvBlockPositions * words, from + head * kKvBlockPositions * words,
+                  rows_kept * words * sizeof(float));
   };
-  copy_rows(block.keys, copy.keys, shape.key_dim);
-  if (block.values != nullptr) copy_rows(block.values, copy.values, shape.value_dim);
-  pool_->count_copied(std::uint64_t{rows_kept} * shape.heads * (shape.key_dim + shape.value_dim) *
-                      sizeof(float));
+  copy_rows(block.keys, copy.keys, shape.key_row_words());
+  if (block.values != nullptr) copy_rows(block.values, copy.values, shape.value_row_words());
+  pool_->count_copied(std::uint64_t{rows_kept} * shape.heads *
+                      (shape.key_row_words() + shape.value_row_words()) * sizeof(float));
   block = std::move(copy);
   return {};
 }

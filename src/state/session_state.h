@@ -33,8 +33,9 @@ struct RecurrentView {
 
 class SessionState {
  public:
-  // With room in its tables for `context` positions. Both outlive it.
-  static Result<SessionState> create(const ModelConfig& config, KvPool& pool, std::uint32_t context);
+  // With room in its tables for `context` positions. The pool outlives it.
+  static Result<SessionState> create(const ModelConfig& config, KvPool& pool, std::uint32_t context,
+                                     KvNumbers numbers = KvNumbers::f32);
 
   SessionState(SessionState&&) noexcept = default;
   SessionState& operator=(SessionState&&) noexcept = default;

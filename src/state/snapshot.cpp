@@ -6,7 +6,7 @@
 namespace moeflux {
 
 std::size_t KvShape::block_bytes() const {
-  return std::size_t{heads} * kKvBlockPositions * (std::size_t{key_dim} + value_dim) * sizeof(float);
+  return heads * kKvBlockPositions * (key_row_words() + value_row_words()) * sizeof(float);
 }
 
 std::uint64_t StateShape::kv_bytes(std::uint64_t positions) const {
@@ -17,7 +17,7 @@ std::uint64_t StateShape::kv_bytes(std::uint64_t positions) const {
   return bytes;
 }
 
-StateShape state_shape_of(const ModelConfig& config) {
+StateShape state_shape_of(const ModelConfig& config, KvNumbers numbers) {
   StateShape shape;
   for (const LayerConfig& layer : config.layers) {
     KvShape& kv = shape.kv.emplace_back();
@@ -32,10 +32,10 @@ StateShape state_shape_of(const ModelConfig& config) {
                      shape.recurrent_size += recurrent.conv_size + recurrent.delta_size;
                    },
                    [&](const GatedAttentionConfig& attention) {
-                     kv = {attention.kv_heads, attention.head_dim, attention.head_dim};
+                     kv = {attention.kv_heads, attention.head_dim, attention.head_dim, numbers};
                    },
                    [&](const MlaConfig& mla) {
-                     kv = {1, mla.latent_dim + mla.rope_dim, 0};
+                     kv = {1, mla.latent_dim + mla.rope_dim, 0, numbers};
                    },
                },
                layer.mixer);

@@ -12,6 +12,7 @@
 
 #include "base/aligned_buffer.h"
 #include "base/ids.h"
+#include "base/kv_numbers.h"
 #include "model/config.h"
 #include "state/kv_pool.h"
 
@@ -22,7 +23,11 @@ struct KvShape {
   std::uint32_t heads = 0;
   std::uint32_t key_dim = 0;
   std::uint32_t value_dim = 0;  // 0: values are parts of the keys
-  std::size_t key_floats() const { return std::size_t{heads} * kKvBlockPositions * key_dim; }
+  KvNumbers numbers = KvNumbers::f32;
+  // Words of 4 bytes: of a row of one head, and of all keys of a block.
+  std::size_t key_row_words() const { return kv_row_words(numbers, key_dim); }
+  std::size_t value_row_words() const { return kv_row_words(numbers, value_dim); }
+  std::size_t key_words() const { return heads * kKvBlockPositions * key_row_words(); }
   std::size_t block_bytes() const;
   friend bool operator==(const KvShape&, const KvShape&) = default;
 };
@@ -44,9 +49,10 @@ struct StateShape {
   std::uint64_t kv_bytes(std::uint64_t positions) const;
   std::uint64_t recurrent_bytes() const { return recurrent_size * sizeof(float); }
 };
-StateShape state_shape_of(const ModelConfig& config);
+StateShape state_shape_of(const ModelConfig& config, KvNumbers numbers = KvNumbers::f32);
 
-// Keys and values of one layer for kKvBlockPositions positions: [heads][positions][dim] each.
+// Keys and values of one layer for kKvBlockPositions positions: [heads][positions][words of a row] each. What the words are
+// is KvShape's to say.
 struct KvBlock {
   KvBlockRef memory;
   float* keys = nullptr;

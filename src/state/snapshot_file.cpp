@@ -27,26 +27,26 @@ T word_at(std::span<const std::byte> bytes, std::size_t offset) {
 // The keys or the values of a layer; a layer without them has none of either.
 struct Part {
   float* KvBlock::*rows;
-  std::size_t heads, dim;
+  std::size_t heads, words;  // of a row
 
-  std::size_t bytes(std::uint32_t positions) const { return positions * heads * dim * kFloat; }
+  std::size_t bytes(std::uint32_t positions) const { return positions * heads * words * kFloat; }
   // A block has head after head.
   float* row(std::span<const KvBlock> blocks, std::uint32_t position, std::size_t head) const {
     return blocks[position / kKvBlockPositions].*rows +
-           (head * kKvBlockPositions + position % kKvBlockPositions) * dim;
+           (head * kKvBlockPositions + position % kKvBlockPositions) * words;
   }
 };
-Part keys_of(const KvShape& shape) { return {&KvBlock::keys, shape.heads, shape.key_dim}; }
-Part values_of(const KvShape& shape) { return {&KvBlock::values, shape.heads, shape.value_dim}; }
+Part keys_of(const KvShape& shape) { return {&KvBlock::keys, shape.heads, shape.key_row_words()}; }
+Part values_of(const KvShape& shape) { return {&KvBlock::values, shape.heads, shape.value_row_words()}; }
 
-// Floats of one position of a layer's keys and values.
-std::uint64_t row_floats(const KvShape& shape) {
-  return std::uint64_t{shape.heads} * (std::uint64_t{shape.key_dim} + shape.value_dim);
+// Words of one position of a layer's keys and values.
+std::uint64_t row_words(const KvShape& shape) {
+  return std::uint64_t{shape.heads} * (shape.key_row_words() + shape.value_row_words());
 }
 
 std::uint64_t layer_bytes(const StateShape& shape, std::size_t layer, std::uint64_t positions) {
   const RecurrentShape& recurrent = shape.recurrent[layer];
-  return (positions * row_floats(shape.kv[layer]) + recurrent.conv_size + recurrent.delta_size) * kFloat;
+  return (positions * row_words(shape.kv[layer]) + recurrent.conv_size + recurrent.delta_size) * kFloat;
 }
 
 std::size_t blocks_for(std::uint64_t positions) {
@@ -100,7 +100,7 @@ Status put_rows(Writer& writer, std::span<const KvBlock> blocks, const Part& par
   if (part.bytes(1) == 0) return {};
   for (std::uint32_t position = 0; position < positions; ++position)
     for (std::size_t head = 0; head < part.heads; ++head)
-      MF_TRY_STATUS(writer.put(std::as_bytes(std::span(part.row(blocks, position, head), part.dim))));
+      MF_TRY_STATUS(writer.put(std::as_bytes(std::span(part.row(blocks, position, head), part.words))));
   return {};
 }
 
@@ -112,8 +112,8 @@ std::span<const std::byte> take_rows(std::span<const std::byte> bytes, std::span
   if (part.bytes(1) == 0) return bytes;
   const std::byte* from = bytes.data();
   for (std::uint32_t position = 0; position < positions; ++position)
-    for (std::size_t head = 0; head < part.heads; ++head, from += part.dim * kFloat)
-      std::memcpy(part.row(blocks, position, head), from, part.dim * kFloat);
+    for (std::size_t head = 0; head < part.heads; ++head, from += part.words * kFloat)
+      std::memcpy(part.row(blocks, position, head), from, part.words * kFloat);
   return bytes.subspan(part.bytes(positions));
 }
 
@@ -138,7 +138,7 @@ Result<std::shared_ptr<Snapshot::Contents>> empty_contents(const StateShape& sha
       memory.set_filled(static_cast<std::uint32_t>(
           std::min<std::uint64_t>(kKvBlockPositions, positions - b * std::uint64_t{kKvBlockPositions})));
       float* const keys = memory.data();
-      float* const values = kv.value_dim == 0 ? nullptr : keys + kv.key_floats();
+      float* const values = kv.value_dim == 0 ? nullptr : keys + kv.key_words();
       contents->blocks[layer].push_back({std::move(memory), keys, values});
     }
   }
@@ -443,11 +443,14 @@ Result<Snapshot> read_snapshot(std::span<const std::byte> bytes, const ModelConf
   if (magic != kSnapshotMagic)
     return wrong(ErrorCode::bad_magic,
                  fmt::format("it begins with {:08x}, not {:08x}", magic, kSnapshotMagic));
-  const StateShape shape = state_shape_of(config);
+  const StateShape shape = state_shape_of(config, static_cast<KvNumbers>(identity.kv_numbers));
   if (version == kSnapshotVersion)
     return read_own(bytes, shape, config.vocabulary, identity, {pool, std::move(owner)}, context);
   if (version != 1 && version != 2)
     return wrong(ErrorCode::bad_version, fmt::format("version {} is none of 1, 2 and 3", version));
+  if (identity.kv_numbers != static_cast<std::uint32_t>(KvNumbers::f32))
+    return wrong(ErrorCode::wrong_numerics,
+                 "versions 1 and 2 hold keys and values of 32 bits; here they are kept in less");
   OriginalReader reader(bytes, config, shape, version, context);
   MF_TRY_STATUS(reader.check());
   return reader.read({pool, std::move(owner)});

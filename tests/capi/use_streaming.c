@@ -33,6 +33,20 @@ static void an_older_caller_gets_what_it_knew(const char* model) {
   mf_engine_close(engine);
 }
 
+static void numerics_go_by_name(const char* model) {
+  mf_engine_options options = engine_options(model);
+  mf_engine* engine = NULL;
+  options.precision = "rough";
+  EXPECT_STATUS(mf_engine_open(&options, &engine, &why), MF_INVALID_ARGUMENT, "'rough' is no precision");
+  options.precision = "fast";
+  options.kv_numbers = "f8";
+  EXPECT_STATUS(mf_engine_open(&options, &engine, &why), MF_INVALID_ARGUMENT,
+                "'f8' is no kind of keys and values");
+  options.kv_numbers = "int8";
+  EXPECT_OK(mf_engine_open(&options, &engine, &why));
+  mf_engine_close(engine);
+}
+
 /* Layer 3 has experts in both models. */
 static const char* expert_file(const char* model, int layer) {
   static char path[4200];
@@ -115,7 +129,7 @@ static void streamed_experts_give_the_logits_of_held_ones(const char* model) {
     EXPECT(same(held, streamed, 512));
     const mf_expert_statistics found = expert_statistics(engine);
     EXPECT(found.misses > 0 && found.reads >= found.misses && found.demanded_bytes > found.misses);
-    EXPECT(found.filled_bytes == 0 && found.waiting_ns > 0 && found.reading_ns > 0);
+    EXPECT(found.filled_bytes == 0);
     const uint64_t guesses = found.useful_guesses + found.late_guesses + found.wrong_guesses;
     if (prefetch == MF_PREFETCH_PREVIOUS)
       EXPECT(guesses > 0 && found.speculated_bytes > guesses);
@@ -168,6 +182,7 @@ int main(int count, char** arguments) {
   }
   for (uint32_t i = 0; i < kTokens; ++i) ids[i] = (i * 37 + 11) % 509;
   an_older_caller_gets_what_it_knew(arguments[1]);
+  numerics_go_by_name(arguments[1]);
   streaming_options_that_make_no_sense_are_refused(arguments[1]);
   streamed_experts_give_the_logits_of_held_ones(arguments[1]);
   streamed_experts_give_the_logits_of_held_ones(arguments[2]);

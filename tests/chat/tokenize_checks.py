@@ -108,18 +108,18 @@ def perplexity(box: Sandbox, model: pathlib.Path) -> None:
     """perplexity of a text is that of the reference's logits; short windows score their second halves"""
     expected, count = golden_perplexity()
     text = GOLDENS / "golden_text.txt"
-    found = json.loads(box.run("perplexity", model, text, "--json", "-t", 1).stdout)
+    found = json.loads(box.run("perplexity", model, "--precision", "exact", text, "--json", "-t", 1).stdout)
     # Logits differ by at most 5e-4 (tests/goldens/README.md), so the mean of the logarithms by at most 1e-3.
     assert abs(math.log(found["perplexity"] / expected)) <= 1e-3, f"{found}, not {expected}"
     assert (found["text_tokens"], found["scored_tokens"], found["windows"]) == (count, count - 1, 1), found
-    page = box.run("perplexity", model, text, "-t", 1)
+    page = box.run("perplexity", model, "--precision", "exact", text, "-t", 1)
     assert f"{found['perplexity']:.4f} ± {found['standard_error']:.4f}" in page.stdout, page.stdout
     assert page.stderr.startswith("memory: "), page.stderr
-    windows = json.loads(box.run("perplexity", model, text, "--json", "-t", 1, "-c", 16).stdout)
+    windows = json.loads(box.run("perplexity", model, "--precision", "exact", text, "--json", "-t", 1, "-c", 16).stdout)
     assert (windows["windows"], windows["scored_tokens"]) == (count // 16, count // 16 * 7), windows
-    nothing = box.run("perplexity", model, box.file("one.txt", "a"), code=2)
+    nothing = box.run("perplexity", model, "--precision", "exact", box.file("one.txt", "a"), code=2)
     assert "one.txt" in nothing.stderr and nothing.stdout == "", nothing.stderr
-    box.run("perplexity", model, box.folder / "nothing.txt", code=3)
+    box.run("perplexity", model, "--precision", "exact", box.folder / "nothing.txt", code=3)
 
 
 CHECKS = [goldens_both_ways, every_form_is_understood, special_tokens, bad_lines, bad_use, template_options, perplexity]

@@ -7,7 +7,7 @@ import subprocess
 from typing import Any, Optional, Union
 
 KEYS = {"max_logit_error", "mean_logit_error", "top1_agreement", "greedy_match", "positions", "logits_xxh3"}
-ISAS = ("scalar", "avx2", "avx512", "avx512vnni")
+ISAS = ("scalar", "avx2", "avxvnni", "avx512", "avx512vnni", "amx")
 PATIENCE_S = 600
 
 

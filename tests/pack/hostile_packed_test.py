@@ -153,7 +153,7 @@ DOCUMENT = [
     Row("a manifest that is an array", text(lambda b: b"[]"), "expected an object, found an array"),
     Row("a key twice", text(lambda b: b[:-2] + b',"layout":"tile16"}'), "duplicate key 'layout'"),
     Row("another format", put("format", "something"), "'format' .*moeflux packed model"),
-    Row("a version of the future", put("format_version", 1), "format version 1; .*pack the source again"),
+    Row("a version of the future", put("format_version", 2), "format version 2; .*pack the source again"),
     Row("a version that is no number", put("format_version", "0"), "'format_version'.*whole number"),
     Row("an unknown layout", put("layout", "tile32"), "layout 'tile32' is not known; 'tile16' is"),
     Row("a fingerprint that is too short", put("fingerprint", "ab"), "'fingerprint'.*32 hexadecimal"),

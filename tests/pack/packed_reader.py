@@ -285,7 +285,7 @@ def read_packed(path: Union[pathlib.Path, str]) -> PackedModel:
     folder = pathlib.Path(path)
     manifest = json.loads((folder / "manifest.json").read_text())
     head = {key: manifest[key] for key in ("format", "format_version", "layout")}
-    assert head == {"format": "moeflux packed model", "format_version": 0, "layout": "tile16"}, head
+    assert head == {"format": "moeflux packed model", "format_version": 1, "layout": "tile16"}, head
     model = PackedModel(manifest, {}, {}, 0, 0)
     read_resident(folder, manifest, model)
     read_experts(folder, manifest, model)

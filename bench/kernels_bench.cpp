@@ -1,0 +1,415 @@
+// How fast are the kernels at the shapes of Qwen3.5-35B-A3B? One thread.
+//
+//   kernels_bench [--repeats N] [--isa NAME] [--only products|attention|delta] [--json FILE]
+//
+// Products: 4-bit matrices, group 64, BF16 scales, exact and fast, for batches of 1 (GB/s of weights, which come from
+// memory every time) to 512 (products a second). Attention: eight queries over a block of keys and values, 32,768
+// positions in turn (GB/s of keys and values). The delta rule: a head, 64 rows.
+//
+// Each product is first held against the scalar kernel, bit for bit. Repeats are interleaved with two measurements of
+// the machine, the rate at which memory is read and that of products in registers (of the same ISA); what is
+// shown are medians, and how much of the machine's rate they are. Exits with 1 when a kernel is wrong.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/aligned_buffer.h"
+#include "base/arithmetic.h"
+#include "base/json.h"
+#include "base/thread_pool.h"
+#include "io/machine.h"
+#include "io/posix_file_system.h"
+#include "kernels/kernel_table.h"
+#include "measure/memory_rate.h"
+#include "measure/quantiles.h"
+#include "quant/tile16.h"
+
+namespace moeflux {
+namespace {
+
+constexpr AffineFormat kFormat{.bits = 4, .group = 64, .scale_dtype = Dtype::bf16};
+constexpr std::size_t kMemory = std::size_t{96} << 20;  // three times the largest cache in reach
+constexpr std::uint32_t kLargestBatch = 512;
+constexpr std::uint64_t kPeakRounds = 1u << 20;
+
+double seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+void append_bf16(std::vector<std::byte>& bytes, float number) {
+  std::byte halves[4];
+  std::memcpy(halves, &number, sizeof halves);
+  bytes.insert(bytes.end(), halves + 2, halves + 4);
+}
+
+// What the machine can do, measured between what is measured against it.
+struct Limits {
+  ThreadPool pool{1};
+  const KernelTable& kernels;
+  std::vector<double> read_rates{}, product_rates{};
+
+  void measure() {
+    if (const Result<double> rate = measure_read_bytes_per_second(pool, kMemory, 3))
+      read_rates.push_back(*rate);
+    const double begin = seconds();
+    const std::uint64_t products = kernels.int8->saturate(kPeakRounds);
+    product_rates.push_back(static_cast<double>(products) / (seconds() - begin));
+  }
+  double read_rate() const { return median(read_rates); }
+  double product_rate() const { return median(product_rates); }
+};
+
+// One thing that is timed: `work` takes so many bytes of memory, or so many products, a call.
+struct Case {
+  std::string name, unit;  // "GB/s" of bytes or "GMAC/s" of products
+  double amount;
+  std::function<void(std::size_t call)> work;
+  std::size_t calls;
+  std::vector<double> rates{};
+
+  void measure() {
+    const double begin = seconds();
+    for (std::size_t call = 0; call < calls; ++call) work(call);
+    rates.push_back(amount * static_cast<double>(calls) / (seconds() - begin));
+  }
+};
+
+// One random matrix, as often as it takes to fall out of the caches, and activations to go with it.
+class Products {
+ public:
+  Products(std::uint32_t rows, std::uint32_t cols)
+      : rows_(rows),
+        cols_(cols),
+        x_stride_(cols + 64),
+        x_(std::size_t{kLargestBatch} * cols),
+        sums_(x_.size() / kSumCols),
+        codes_(kLargestBatch * x_stride_),
+        scales_(x_.size() / kInt8Group),
+        code_sums_(sums_.size()),
+        y_(std::size_t{kLargestBatch} * rows),
+        expected_(rows) {
+    std::mt19937 random(1);
+    std::normal_distribution<float> any(0, 1);
+    for (float& number : x_) number = any(random);
+    scalar_->matmul->sums(x_.data(), static_cast<std::uint32_t>(x_.size()), sums_.data());
+    for (std::size_t row = 0; row < kLargestBatch; ++row)
+      scalar_->int8->quantize(x_.data() + row * cols, cols,
+                              {codes_.data() + row * x_stride_, scales_.data() + row * (cols / kInt8Group),
+                               code_sums_.data() + row * (cols / kSumCols)});
+  }
+
+  bool allocate() {
+    auto memory = HugeBuffer::create(std::max(kMemory, matrix_bytes()) + matrix_bytes());
+    if (!memory) return false;
+    memory_ = *std::move(memory);
+    std::mt19937 random(2);
+    std::uniform_real_distribution<float> scale(0.002f, 0.003f);
+    std::vector<std::byte> codes(std::size_t{rows_} * cols_ / 2), scales, biases;
+    for (std::byte& byte : codes) byte = static_cast<std::byte>(random());
+    for (std::size_t group = 0; group < codes.size() * 2 / kFormat.group; ++group) {
+      append_bf16(scales, scale(random));
+      append_bf16(biases, -8 * scale(random));
+    }
+    const MatrixView matrix{rows_, cols_, kFormat, codes, scales, biases};
+    for (std::size_t block = 0; block < blocks(); ++block)
+      tile16::encode_block(matrix, block * tile16::kBlockRows,
+                           memory_.bytes().subspan(block * block_bytes(), block_bytes()));
+    for (std::size_t copy = 1; copy < copies(); ++copy)
+      std::memcpy(memory_.data() + copy * matrix_bytes(), memory_.data(), matrix_bytes());
+    return true;
+  }
+
+  // Whether the first, a middle and the last row of a batch have the bits of the scalar kernel.
+  bool is_right(const KernelTable& table, bool fast, std::uint32_t batch) {
+    std::ranges::fill(y_, 0.0f);
+    multiply(table, fast, 0, 0, batch, y_);
+    for (const std::uint32_t row : {0u, batch / 2, batch - 1}) {
+      multiply(*scalar_, fast, 0, row, 1, expected_);
+      const float* found = y_.data() + std::size_t{row} * rows_;
+      if (std::memcmp(expected_.data(), found, rows_ * sizeof(float)) != 0) return false;
+    }
+    return true;
+  }
+
+  Case make_case(const KernelTable& table, bool fast, std::uint32_t batch) {
+    const double products = static_cast<double>(rows_) * cols_ * batch;
+    return {fmt::format("{} {} x {} batch {}", fast ? "fast" : "exact", rows_, cols_, batch),
+            batch == 1 ? "GB/s" : "GMAC/s", batch == 1 ? static_cast<double>(matrix_bytes()) : products,
+            [this, &table, fast, batch](std::size_t call) { multiply(table, fast, call, 0, batch, y_); },
+            batch == 1 ? 4 * copies() : std::max<std::size_t>(1, static_cast<std::size_t>(4e9 / products))};
+  }
+
+ private:
+  std::size_t blocks() const { return rows_ / tile16::kBlockRows; }
+  std::size_t block_bytes() const { return tile16::block_bytes(kFormat, cols_); }
+  std::size_t matrix_bytes() const { return blocks() * block_bytes(); }
+  std::size_t copies() const { return std::max<std::size_t>(1, kMemory / matrix_bytes()); }
+
+  template <class Args>
+  Args describe(std::size_t copy, std::uint32_t batch, std::vector<float>& y) const {
+    Args args;
+    args.blocks = memory_.data() + copy % copies() * matrix_bytes();
+    args.block_stride = block_bytes();
+    args.block_count = static_cast<std::uint32_t>(blocks());
+    args.cols = cols_;
+    args.group = kFormat.group;
+    args.sums_stride = cols_ / kSumCols;
+    args.batch = batch;
+    args.y = y.data();
+    args.y_stride = rows_;
+    return args;
+  }
+
+  void multiply(const KernelTable& table, bool fast, std::size_t copy, std::uint32_t first,
+                std::uint32_t batch, std::vector<float>& y) {
+    if (fast) {
+      auto args = describe<Int8Args>(copy, batch, y);
+      args.x = codes_.data() + first * x_stride_;
+      args.x_stride = x_stride_;
+      args.scales = scales_.data() + first * (cols_ / kInt8Group);
+      args.scales_stride = cols_ / kInt8Group;
+      args.sums = code_sums_.data() + first * (cols_ / kSumCols);
+      table.int8->affine4(args);
+    } else {
+      auto args = describe<MatmulArgs>(copy, batch, y);
+      args.x = x_.data() + std::size_t{first} * cols_;
+      args.x_stride = cols_;
+      args.sums = sums_.data() + first * (cols_ / kSumCols);
+      table.matmul->affine4(args);
+    }
+  }
+
+  std::uint32_t rows_, cols_;
+  std::size_t x_stride_;
+  std::vector<float> x_, sums_;
+  std::vector<std::int8_t> codes_;
+  std::vector<float> scales_, code_sums_, y_, expected_;
+  HugeBuffer memory_;
+  const KernelTable* scalar_ = compiled_kernels().back();
+};
+
+// Eight queries that share a head of 256 channels, block after block of 32,768 positions.
+class Attention {
+ public:
+  static constexpr std::uint32_t kQueries = 8, kDim = 256, kBlocks = 32768 / kAttentionBlock;
+
+  bool allocate() {
+    auto memory = HugeBuffer::create(std::size_t{kBlocks} * block_floats() * sizeof(float));
+    if (!memory) return false;
+    memory_ = *std::move(memory);
+    std::mt19937 random(3);
+    std::normal_distribution<float> any(0, 1);
+    for (float& number : queries_) number = any(random);
+    float* const floats = reinterpret_cast<float*>(memory_.data());
+    for (std::size_t i = 0; i < memory_.size() / sizeof(float); ++i)
+      floats[i] = static_cast<float>(i % 1021) * 1e-3f;
+    return true;
+  }
+
+  Case make_case(const KernelTable& table, bool from_memory) {
+    return {from_memory ? "attention 8 x 256" : "attention 8 x 256 cached", "GB/s",
+            static_cast<double>(block_floats() * sizeof(float)),
+            [this, &table, from_memory](std::size_t call) {
+              const float* block = reinterpret_cast<const float*>(memory_.data()) +
+                                   (from_memory ? call % kBlocks : 0) * block_floats();
+              const std::vector<std::uint32_t> visible(kQueries, kAttentionBlock);
+              AttendArgs args;
+              args.queries = queries_.data();
+              args.query_stride = kDim;
+              args.count = kQueries;
+              args.visible = visible.data();
+              args.keys = block;
+              args.key_stride = args.value_stride = args.key_dim = args.value_dim = kDim;
+              args.values = block + block_floats() / 2;
+              args.scale = 1.0f / 16;
+              args.values_are_far = from_memory;
+              args.next_keys = from_memory ? reinterpret_cast<const float*>(memory_.data()) +
+                                                 (call + 1) % kBlocks * block_floats()
+                                           : nullptr;
+              args.max = max_;
+              args.sum = sum_;
+              args.out = out_.data();
+              args.out_stride = kDim;
+              table.attention->attend(args);
+            },
+            2 * kBlocks};
+  }
+
+ private:
+  static constexpr std::size_t block_floats() { return std::size_t{2} * kAttentionBlock * kDim; }
+  HugeBuffer memory_;
+  std::vector<float> queries_ = std::vector<float>(kQueries * kDim),
+                     out_ = std::vector<float>(kQueries * kDim);
+  float max_[kQueries] = {}, sum_[kQueries] = {};
+};
+
+// A head of 128 x 128 over 64 rows; an operation is a product of the state with key or query, or its update.
+class DeltaRule {
+ public:
+  static constexpr std::uint32_t kDim = 128, kRows = 64;
+
+  DeltaRule() {
+    std::mt19937 random(4);
+    std::normal_distribution<float> any(0, 0.05f);
+    for (float& number : rows_) number = any(random);
+  }
+  bool allocate() {
+    auto memory = HugeBuffer::create(2 * kHeads * kStateBytes);
+    if (!memory) return false;
+    states_ = *std::move(memory);
+    return true;
+  }
+
+  // One row of many heads, as in decoding: states come from memory and go there. Else 64 rows of one head.
+  Case make_case(const KernelTable& table, bool once) {
+    return {once ? "delta rule 128 x 128 once" : "delta rule 128 x 128", once ? "GB/s" : "GMAC/s",
+            once ? 2.0 * kStateBytes : 3.0 * kRows * kDim * kDim,
+            [this, &table, once](std::size_t call) {
+              DeltaRuleArgs args;
+              args.queries = rows_.data();
+              args.keys = rows_.data() + kDim;
+              args.values = rows_.data() + 2 * kDim;
+              args.query_stride = args.key_stride = args.value_stride = 3 * kDim;
+              args.decay = args.beta = rows_.data();
+              args.decay_stride = args.beta_stride = 3 * kDim;
+              args.rows = once ? 1 : kRows;
+              args.key_dim = args.value_dim = kDim;
+              auto* const states = reinterpret_cast<float*>(states_.data());
+              const std::size_t head = once ? call % kHeads : 0;
+              args.state_in = states + head * kDim * kDim;
+              args.state_out = once ? states + (kHeads + head) * kDim * kDim : states;
+              args.y = y_.data();
+              args.y_stride = kDim;
+              table.delta_net->delta_rule(args);
+            },
+            once ? 4 * kHeads : 200};
+  }
+
+ private:
+  static constexpr std::size_t kHeads = 768, kStateBytes = std::size_t{kDim} * kDim * sizeof(float);
+  HugeBuffer states_;
+  std::vector<float> rows_ = std::vector<float>(std::size_t{kRows} * 3 * kDim);
+  std::vector<float> y_ = std::vector<float>(kRows * kDim);
+};
+
+struct Arguments {
+  int repeats = 5;
+  std::string isa, only, json;
+};
+
+bool parse(int argc, char** argv, Arguments& arguments) {
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string_view name = argv[i], value = argv[i + 1];
+    if (name == "--repeats")
+      std::from_chars(value.data(), value.data() + value.size(), arguments.repeats);
+    else if (name == "--isa")
+      arguments.isa = value;
+    else if (name == "--only")
+      arguments.only = value;
+    else if (name == "--json")
+      arguments.json = value;
+    else
+      return false;
+  }
+  return argc % 2 == 1 && arguments.repeats >= 1;
+}
+
+struct Suite {
+  std::vector<std::unique_ptr<Products>> products;
+  Attention attention;
+  DeltaRule delta_rule;
+  std::vector<Case> cases;
+};
+
+// False, with a message, when there is no memory or a kernel is wrong.
+bool prepare(Suite& suite, const KernelTable& table, const Arguments& arguments) {
+  const auto wants = [&](std::string_view what) { return arguments.only.empty() || arguments.only == what; };
+  struct Shape {
+    std::uint32_t rows, cols;
+    std::vector<std::uint32_t> batches;
+  };
+  const Shape shapes[] = {{512, 2048, {1, 2, 3, 5, 8, 16, 24}},
+                          {2048, 512, {1, 2, 3, 5, 8, 16, 24}},
+                          {8192, 2048, {1, 8, 512}},
+                          {2048, 4096, {1, 8, 512}}};
+  for (const Shape& shape : shapes) {
+    if (!wants("products")) break;
+    suite.products.push_back(std::make_unique<Products>(shape.rows, shape.cols));
+    Products& products = *suite.products.back();
+    if (!products.allocate()) return fmt::print(stderr, "kernels_bench: not enough memory\n"), false;
+    for (const bool fast : {true, false})
+      for (const std::uint32_t batch : shape.batches) {
+        if (!products.is_right(table, fast, batch))
+          return fmt::print(stderr, "kernels_bench: {} x {}, batch {}, is not what the scalar kernel gives\n",
+                            shape.rows, shape.cols, batch),
+                 false;
+        suite.cases.push_back(products.make_case(table, fast, batch));
+      }
+  }
+  if (wants("attention")) {
+    if (!suite.attention.allocate()) return fmt::print(stderr, "kernels_bench: not enough memory\n"), false;
+    suite.cases.push_back(suite.attention.make_case(table, true));
+    suite.cases.push_back(suite.attention.make_case(table, false));
+  }
+  if (wants("delta")) {
+    if (!suite.delta_rule.allocate()) return fmt::print(stderr, "kernels_bench: not enough memory\n"), false;
+    suite.cases.push_back(suite.delta_rule.make_case(table, true));
+    suite.cases.push_back(suite.delta_rule.make_case(table, false));
+  }
+  return true;
+}
+
+int run(const Arguments& arguments) {
+  const Result<const KernelTable*> table = select_kernels(arguments.isa);
+  if (!table) return fmt::print(stderr, "kernels_bench: {}\n", table.error().message()), 2;
+  Suite suite;
+  if (!prepare(suite, **table, arguments)) return 1;
+  Limits machine{.kernels = **table};
+  for (int repeat = 0; repeat < arguments.repeats; ++repeat) {
+    machine.measure();
+    for (Case& timed : suite.cases) timed.measure();
+  }
+  PosixFileSystem files;
+  Json json{{"isa", (*table)->name},
+            {"processor", read_machine(files).processor},
+            {"memory_gb_per_second", machine.read_rate() / 1e9},
+            {"peak_gmac_per_second", machine.product_rate() / 1e9},
+            {"cases", Json::array()}};
+  fmt::print("{}: memory {:.1f} GB/s, products {:.1f} GMAC/s\n", (*table)->name, machine.read_rate() / 1e9,
+             machine.product_rate() / 1e9);
+  for (const Case& timed : suite.cases) {
+    const double rate = median(timed.rates);
+    const double limit = timed.unit == "GB/s" ? machine.read_rate() : machine.product_rate();
+    fmt::print("{:<28}{:>8.1f} {:<7}{:>5.0f} %\n", timed.name, rate / 1e9, timed.unit, 100 * rate / limit);
+    json["cases"].push_back(
+        {{"name", timed.name}, {"unit", timed.unit}, {"rate", rate / 1e9}, {"of_machine", rate / limit}});
+  }
+  if (arguments.json.empty()) return 0;
+  std::FILE* const file = std::fopen(arguments.json.c_str(), "w");
+  if (file == nullptr) return fmt::print(stderr, "kernels_bench: cannot write {}\n", arguments.json), 1;
+  fmt::print(file, "{}\n", json.dump(2));
+  return std::fclose(file) == 0 ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace moeflux
+
+int main(int argc, char** argv) {
+  moeflux::Arguments arguments;
+  if (!moeflux::parse(argc, argv, arguments)) {
+    fmt::print(
+        stderr,
+        "usage: kernels_bench [--repeats N] [--isa NAME] [--only products|attention|delta] [--json FILE]\n");
+    return 2;
+  }
+  return moeflux::run(arguments);
+}

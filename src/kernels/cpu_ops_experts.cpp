@@ -1,0 +1,212 @@
+// Experts of CpuOps: gate, up, SwiGLU and down, of any number of experts in two parallel regions.
+//
+// First region: slices of 64 hidden columns. A slice's gate and up blocks are multiplied into a small buffer of the
+// thread, SwiGLU makes hidden numbers of them, and these are prepared for the next product while they are in the
+// cache; 64 columns are what shares a scale there, so slices do not know of each other. Second region: down. Where
+// there are whole experts for every thread it is one region: memory is read in longer runs, and nobody waits between.
+
+#include <algorithm>
+
+#include "base/arithmetic.h"
+#include "base/check.h"
+#include "kernels/block_product.h"
+#include "kernels/cpu_ops.h"
+
+namespace moeflux {
+namespace {
+
+constexpr std::uint32_t kSliceCols = kInt8Group;
+constexpr std::uint64_t kSliceBlocks = kSliceCols / tile16::kBlockRows;
+constexpr std::uint32_t kBufferCols = 2 * kSliceCols;  // of a slice's gate and up, or of some outputs of down
+constexpr std::uint64_t kBufferBlocks = kBufferCols / tile16::kBlockRows;
+// A block costs about so many rows' products to read, however few rows there are.
+constexpr std::uint64_t kReadingRows = 2;
+// Experts a thread from which on it takes whole ones, though one of the threads may have one more than the others.
+constexpr std::size_t kManyVisits = 6;
+
+std::uint32_t rows_of(const ExpertVisit& visit, const Input& x) {
+  return visit.rows.empty() ? x.x.count : static_cast<std::uint32_t>(visit.rows.size());
+}
+
+std::uint64_t slices_of(const ExpertVisit& visit) {
+  return divide_up<std::uint64_t>(visit.gate.rows, kSliceCols);
+}
+
+// Gate and up as one matrix whose blocks alternate, if that is how they lie.
+bool alternate(const TiledMatrix& gate, const TiledMatrix& up) {
+  return gate.encoding == up.encoding && gate.block_stride == up.block_stride &&
+         gate.rows % tile16::kBlockRows == 0 && gate.first_block + gate.block_stride / 2 == up.first_block &&
+         tile16::block_bytes(gate.encoding, gate.cols) * 2 == gate.block_stride;
+}
+
+// A slice's blocks of both, alternating: [rows][gate 0, up 0, gate 1, ...].
+void multiply_slice(const KernelTable& kernels, const ExpertVisit& visit, const Input& x, std::uint64_t first,
+                    std::uint64_t end, const Rows& both) {
+  if (alternate(visit.gate, visit.up)) {
+    TiledMatrix matrix = visit.gate;
+    matrix.rows *= 2;
+    matrix.block_stride /= 2;
+    BlockProduct(kernels, matrix, x, visit.rows).run(2 * first, 2 * end, both.data, both.stride);
+    return;
+  }
+  constexpr std::uint32_t kPair = 2 * tile16::kBlockRows;
+  BlockProduct(kernels, visit.gate, x, visit.rows).run(first, end, both.data, both.stride, kPair);
+  BlockProduct(kernels, visit.up, x, visit.rows)
+      .run(first, end, both.data + tile16::kBlockRows, both.stride, kPair);
+}
+
+// Tasks of one visit, each of so much work.
+struct Share {
+  std::uint64_t tasks, cost;
+};
+
+// Calls body(visit, first task, end task) for thread `worker`'s part of all tasks, cut by what they cost.
+template <class Body>
+void each_share(std::span<const Share> shares, unsigned worker, unsigned threads, Body body) {
+  std::uint64_t total = 0;
+  for (const Share& share : shares) total += share.tasks * share.cost;
+  const std::uint64_t begin = total * worker / threads, end = total * (worker + 1) / threads;
+  std::uint64_t start = 0;
+  for (std::size_t i = 0; i < shares.size(); ++i) {
+    const auto [tasks, cost] = shares[i];
+    const auto task_at = [&](std::uint64_t place) {  // the first that begins there or after it
+      return place <= start ? 0 : std::min(tasks, divide_up(place - start, cost));
+    };
+    if (const std::uint64_t from = task_at(begin), to = task_at(end); from < to) body(i, from, to);
+    start += tasks * cost;
+  }
+}
+
+}  // namespace
+
+// The hidden rows of some visits, one after another, prepared; and a buffer of each thread.
+struct CpuOps::Hidden {
+  std::span<std::uint32_t> first;  // [visits + 1]: a visit's first row
+  std::span<Share> shares;         // [visits]: how the work of a region is cut
+  Input rows;
+  Rows buffers;  // [threads * most rows of a visit][kBufferCols]
+  std::uint32_t most_rows;
+
+  std::uint32_t rows_of(std::size_t visit) const { return first[visit + 1] - first[visit]; }
+  Rows buffer(unsigned worker) const { return buffers.some(worker * most_rows, most_rows); }
+};
+
+CpuOps::Hidden CpuOps::take_hidden(std::span<const ExpertVisit> visits, const Input& x) {
+  MF_REQUIRE(visits.size() <= kVisitsAtOnce, "not too many experts at once");
+  // As much for few experts as for many: a plan does not know how the rows will choose.
+  Hidden hidden{take_host<std::uint32_t>(kVisitsAtOnce + 1),
+                take_host<Share>(kVisitsAtOnce).first(visits.size()),
+                {},
+                {},
+                0};
+  std::uint32_t widest = 0;
+  hidden.first[0] = 0;
+  for (std::size_t v = 0; v < visits.size(); ++v) {
+    const std::uint32_t rows = rows_of(visits[v], x);
+    hidden.first[v + 1] = hidden.first[v] + rows;
+    hidden.most_rows = std::max(hidden.most_rows, rows);
+    widest = std::max(widest, static_cast<std::uint32_t>(visits[v].gate.rows));
+  }
+  hidden.rows = take_prepared(take(hidden.first[visits.size()], widest), Rounding::coarse);
+  hidden.buffers = take(threads_ * hidden.most_rows, kBufferCols);
+
+  return hidden;
+}
+
+// Slices [from, to) of visit v.
+void CpuOps::hidden_slices(const ExpertVisit& visit, std::size_t v, const Input& x, const Hidden& hidden,
+                           unsigned worker, std::uint64_t from, std::uint64_t to) {
+  const Rows both = hidden.buffer(worker);
+  for (std::uint64_t slice = from; slice < to; ++slice) {
+    const std::uint64_t block = slice * kSliceBlocks;
+    multiply_slice(*kernels_, visit, x, block, std::min(blocks_of(visit.gate.rows), block + kSliceBlocks),
+                   both);
+    const auto first = static_cast<std::uint32_t>(slice) * kSliceCols;
+    const std::uint32_t cols = std::min(kSliceCols, static_cast<std::uint32_t>(visit.gate.rows) - first);
+    for (std::uint32_t row = 0; row < hidden.rows_of(v); ++row) {
+      const std::uint32_t at = hidden.first[v] + row;
+      kernels_->rows->swiglu(both.row(row), cols, hidden.rows.x.row(at) + first);
+      prepare_part(hidden.rows, at, first, cols);
+    }
+  }
+}
+
+CpuOps::Hidden CpuOps::compute_hidden(std::span<const ExpertVisit> visits, const Input& x) {
+  const Hidden hidden = take_hidden(visits, x);
+  for (std::size_t v = 0; v < visits.size(); ++v)
+    hidden.shares[v] = {slices_of(visits[v]), hidden.rows_of(v) + kReadingRows};
+  run_on_all([&](unsigned worker) {
+    each_share(hidden.shares, worker, threads_, [&](std::size_t v, std::uint64_t from, std::uint64_t to) {
+      hidden_slices(visits[v], v, x, hidden, worker, from, to);
+    });
+  });
+  return hidden;
+}
+
+void CpuOps::run_mlp(const TiledMatrix& gate, const TiledMatrix& up, const TiledMatrix& down, const Input& x,
+                     Rows y) {
+  const Scope scope(*this);
+  const ExpertVisit visit{gate, up, down, {}, {}, 0};
+  const Hidden hidden = compute_hidden({&visit, 1}, x);
+  const Product product{down, y};
+  run_matmul({&product, 1}, hidden.rows);
+}
+
+void CpuOps::run_visit(std::span<const ExpertVisit> visits, const Input& x, Rows partials) {
+  const Scope scope(*this);
+  const auto multiply_down = [&](std::size_t v, const Hidden& hidden, std::uint64_t block,
+                                 std::uint64_t end_block) {
+    BlockProduct(*kernels_, visits[v].down, hidden.rows.some(hidden.first[v], hidden.rows_of(v)))
+        .run(block, end_block, partials.row(visits[v].first_partial) + block * tile16::kBlockRows,
+             partials.stride);
+  };
+
+  if (visits.size() % threads_ == 0 || visits.size() >= kManyVisits * std::size_t{threads_}) {
+    const Hidden hidden = take_hidden(visits, x);
+    for (std::size_t v = 0; v < visits.size(); ++v) hidden.shares[v] = {1, hidden.rows_of(v) + kReadingRows};
+    run_on_all([&](unsigned worker) {
+      each_share(hidden.shares, worker, threads_, [&](std::size_t v, std::uint64_t, std::uint64_t) {
+        hidden_slices(visits[v], v, x, hidden, worker, 0, slices_of(visits[v]));
+        multiply_down(v, hidden, 0, blocks_of(visits[v].down.rows));
+      });
+    });
+    return;
+  }
+  const Hidden hidden = compute_hidden(visits, x);
+  for (std::size_t v = 0; v < visits.size(); ++v)
+    hidden.shares[v] = {divide_up(blocks_of(visits[v].down.rows), kBufferBlocks),
+                        hidden.rows_of(v) + kReadingRows};
+  run_on_all([&](unsigned worker) {
+    each_share(hidden.shares, worker, threads_, [&](std::size_t v, std::uint64_t from, std::uint64_t to) {
+      multiply_down(v, hidden, from * kBufferBlocks,
+                    std::min(blocks_of(visits[v].down.rows), to * kBufferBlocks));
+    });
+  });
+}
+
+// A thread has columns of its own of y, so that it can add up the experts in their order.
+void CpuOps::run_visit_adding(std::span<const ExpertVisit> visits, const Input& x, Rows y) {
+  const Scope scope(*this);
+  const Hidden hidden = compute_hidden(visits, x);
+  const std::uint64_t blocks = blocks_of(y.cols);
+  region(divide_up(blocks, kBufferBlocks), [&](std::uint64_t begin, std::uint64_t end, unsigned worker) {
+    const Rows buffer = hidden.buffer(worker);
+    for (std::size_t v = 0; v < visits.size(); ++v) {
+      const ExpertVisit& visit = visits[v];
+      const std::uint32_t count = hidden.rows_of(v);
+      const BlockProduct product(*kernels_, visit.down, hidden.rows.some(hidden.first[v], count));
+      for (std::uint64_t part = begin; part < end; ++part) {
+        const std::uint64_t block = part * kBufferBlocks;
+        product.run(block, std::min(blocks, block + kBufferBlocks), buffer.data, buffer.stride);
+        const auto first = static_cast<std::uint32_t>(part) * kBufferCols;
+        const std::uint32_t cols = std::min(kBufferCols, y.cols - first);
+        for (std::uint32_t row = 0; row < count; ++row) {
+          float* const out = y.row(visit.rows[row]) + first;
+          kernels_->rows->add_scaled(out, buffer.row(row), visit.weights[row], cols, out);
+        }
+      }
+    }
+  });
+}
+
+}  // namespace moeflux
