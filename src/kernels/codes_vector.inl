@@ -7,6 +7,15 @@ namespace {
 constexpr std::uint32_t kBlockRows = 16;
 constexpr std::uint32_t kUnitBytes = 64;
 
+// A block's outputs, of which so many exist. A masked store takes as long as six whole ones on a Zen 4.
+MF_LANES void store_block(float* y, Lanes a, std::uint32_t rows) {
+  if (rows == kBlockRows) {
+    store(y, a);
+  } else {
+    store_first(y, a, rows);
+  }
+}
+
 // The two BF16 of a lane.
 MF_LANES Lanes lower_bf16(Ints unit) { return as_float(shift_left<16>(unit)); }
 MF_LANES Lanes upper_bf16(Ints unit) {

@@ -145,7 +145,7 @@ template <unsigned Bits, class Group, unsigned Blocks, unsigned Rows, bool Fine>
       float* y = args.y + first_row * args.y_stride + std::uint64_t{block + b} * args.y_block_stride;
 #pragma GCC unroll 16
       for (unsigned row = 0; row < Rows; ++row)
-        store_first(y + row * args.y_stride, load(acc[row][b]), rows_of_block);
+        store_block(y + row * args.y_stride, load(acc[row][b]), rows_of_block);
     }
   }
 }

@@ -324,7 +324,7 @@ MF_LANES void multiply_rows(const Format& format, const MatmulArgs& args, std::u
   const std::uint32_t rows_of_block = block + 1 == args.block_count ? args.last_block_rows : kBlockRows;
   float* y = args.y + first_row * args.y_stride + std::uint64_t{block} * args.y_block_stride;
 #pragma GCC unroll 8
-  for (unsigned row = 0; row < Rows; ++row) store_first(y + row * args.y_stride, acc[row], rows_of_block);
+  for (unsigned row = 0; row < Rows; ++row) store_block(y + row * args.y_stride, acc[row], rows_of_block);
 }
 
 // The same for a number of rows that is known when it runs, 1..Most.
