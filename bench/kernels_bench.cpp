@@ -231,7 +231,7 @@ class Attention {
               args.key_stride = args.value_stride = args.key_dim = args.value_dim = kDim;
               args.values = block + block_floats() / 2;
               args.scale = 1.0f / 16;
-              args.values_are_far = from_memory;
+              args.is_far = from_memory;
               args.next_keys = from_memory ? reinterpret_cast<const float*>(memory_.data()) +
                                                  (call + 1) % kBlocks * block_floats()
                                            : nullptr;

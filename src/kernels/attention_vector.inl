@@ -1,16 +1,18 @@
 // Attention, a tile of queries at a time. Included by the kernels of each ISA after lanes_*.h and
 // lanes_math.inl; attention_scalar.cpp says what it computes.
 //
-// A row of keys or values that is loaded serves all queries of a tile. A tile with too few queries, or with
-// too few keys, repeats its last one: the same bits are computed again, by the same code.
+// A row of keys or values that is loaded serves all queries of a tile, and of some tiles in turn. A tile with too few queries,
+// or with too few keys, repeats its last one in scores: the same bits are computed again, by the same code.
 
 namespace moeflux {
 namespace {
 
 constexpr std::size_t kWidth = law::kLanes;
 constexpr unsigned kQueries = kTileCols;
-// Groups of channels whose sums stay in registers over all positions, for each query of a tile.
-constexpr unsigned kValueGroups = kChainSets;
+// Tiles that use some rows of keys or values while these are in the first-level cache.
+constexpr unsigned kTiles = 4;
+// Positions whose values are added together, and positions that one tile adds before the next tile does.
+constexpr std::uint32_t kPositions = kTileRows == 1 ? 2 : 4, kTurn = 8;
 
 struct Tile {
   const float* query[kQueries];
@@ -34,26 +36,43 @@ void begin_tile(const AttendArgs& args, std::uint32_t first, Tile& tile) {
   }
 }
 
-// Asks for neighbouring lines of memory, some at a time: what is asked for while too much is on its way is forgotten by the
-// processor. Into the second-level cache, which can wait for more lines than the first.
+// Asks for the lines of memory that lie some way ahead of the rows in use, as many as are used meanwhile. Into the
+// second-level cache, which can wait for more lines than the first; not further ahead, and not faster, because what is
+// asked for while too much is on its way is forgotten by the processor.
 //
-// Eight queries over 32,768 positions (bench/kernels_bench, memory at 31 GB/s, blocks that are cached at 24): 8.4 GB/s
-// without, 10.2 into the first-level cache, 13.5 into the second, and 15.0 when every tile of queries asks again for what
-// may have been forgotten. Reading the lines before instead, one after another, is 13.4.
-struct Ahead {
-  const float* at = nullptr;
-  const float* end = nullptr;
-  unsigned lines = 0;  // at a time
+// Eight queries over 32,768 positions (bench/kernels_bench; memory at 33 GB/s, 25 when all is cached): 22 GB/s. Without
+// asking it is 8: so far apart, lines are not taken for a stream. A whole block ahead: 14. Into the first-level cache: 10.
+class Ahead {
+ public:
+  // Asks for nothing.
+  Ahead() = default;
 
-  // All of [256][dim], in `times` times.
-  [[gnu::always_inline]] static Ahead of(const float* rows, std::size_t dim, std::size_t times) {
-    if (rows == nullptr) return {};
-    const std::size_t all = kAttentionBlock * dim / kWidth + 1;
-    return {rows, rows + kAttentionBlock * dim, static_cast<unsigned>((all + times - 1) / times)};
+  // Rows [rows, end) are used from now on, and `next` after them (null: nothing); `tiles` tiles use each.
+  [[gnu::always_inline]] Ahead(const float* rows, const float* end, const float* next, unsigned tiles)
+      : at_(end - rows > kDistance ? rows + kDistance : next),
+        end_(end - rows > kDistance ? end : nullptr),
+        next_(next),
+        lines_((kTileRows + tiles - 1) / tiles) {}
+
+  // So many floats more are in use.
+  [[gnu::always_inline]] void use(std::size_t floats) {
+    left_ = at_ == nullptr ? 0 : left_ + static_cast<unsigned>(floats / kWidth);
   }
   [[gnu::always_inline]] void ask() {
-    for (unsigned line = 0; line < lines && at < end; ++line, at += kWidth) __builtin_prefetch(at, 0, 1);
+    for (unsigned line = 0; line < lines_ && left_ > 0; ++line, --left_) {
+      __builtin_prefetch(at_, 0, 1);
+      at_ += kWidth;
+      if (at_ == end_) at_ = next_;
+    }
   }
+
+ private:
+  static constexpr std::ptrdiff_t kDistance = 144 * kWidth;
+  const float* at_ = nullptr;
+  const float* end_ = nullptr;
+  const float* next_ = nullptr;
+  unsigned lines_ = 0;  // at a time
+  unsigned left_ = 0;
 };
 
 // The products of all queries of a tile with `kTileRows` keys.
@@ -90,16 +109,18 @@ MF_LANES void score_keys(const Tile& tile, const float* const (&key)[kTileRows],
   fold_add_tile(sum, scale, scores, kAttentionBlock);
 }
 
-// Scores up to the last position that any query of the tile sees. A query's own scores end earlier; what lies
-// beyond them is overwritten by soften().
-void score(const AttendArgs& args, Tile& tile, Ahead& ahead) {
-  for (std::uint32_t j = 0; j < tile.most; j += kTileRows) {
+// Scores up to the last position that any query sees. A query's own scores end earlier; what lies beyond them is
+// overwritten by soften().
+void score(const AttendArgs& args, Tile* tiles, unsigned count, std::uint32_t most, Ahead ahead) {
+  for (std::uint32_t j = 0; j < most; j += kTileRows) {
     const float* key[kTileRows];
     for (unsigned r = 0; r < kTileRows; ++r) {
-      const std::size_t at = j + r < tile.most ? j + r : tile.most - 1;
+      const std::size_t at = j + r < most ? j + r : most - 1;
       key[r] = args.keys + at * args.key_stride;
     }
-    score_keys(tile, key, args.key_dim, args.scale, &tile.p[0][j], ahead);
+    ahead.use(kTileRows * args.key_stride);
+    for (unsigned t = 0; t < count; ++t)
+      score_keys(tiles[t], key, args.key_dim, args.scale, &tiles[t].p[0][j], ahead);
   }
 }
 
@@ -127,81 +148,113 @@ MF_LANES void soften(float* p, std::uint32_t visible, float* max_out, float* sum
   *sum_out = fold_add(sum);
 }
 
-// Adds positions [from, to) to channels [at, at + count) of `Queries` queries from `first` on. `count` is
-// 16 * Groups, or less in a single group.
-template <unsigned Queries, unsigned Groups>
-MF_LANES void add_values(const AttendArgs& args, const Tile& tile, unsigned first, std::uint32_t from,
-                         std::uint32_t to, std::size_t at, std::size_t count, Ahead& ahead) {
-  const bool whole = count == Groups * kWidth;
-  Lanes sum[Queries][Groups];
+// Adds `Positions` positions from j on to `Queries` queries of the tile, from `first` on.
+//
+// Sums come from the cache and go there: so values are read as they lie, and the exponentials are in registers. Sums
+// that stay in registers over all positions, for some channels at a time, are as fast when all is cached (26 GB/s), and
+// 17 from memory.
+template <unsigned Queries, unsigned Positions>
+MF_LANES void add_values(const AttendArgs& args, const Tile& tile, unsigned first, std::uint32_t j,
+                         Ahead& ahead) {
+  Lanes p[Queries][Positions];
 #pragma GCC unroll 4
   for (unsigned q = 0; q < Queries; ++q)
 #pragma GCC unroll 4
-    for (unsigned g = 0; g < Groups; ++g) {
-      const float* const out = tile.out[first + q] + at + g * kWidth;
-      sum[q][g] = from == 0 ? broadcast(0.0f) : whole ? load(out) : load_first(out, count);
-    }
-
-  const float* value = args.values + from * args.value_stride + at;
-  for (std::uint32_t j = from; j < to; ++j, value += args.value_stride) {
-    Lanes channels[Groups];
-    ahead.ask();
+    for (unsigned i = 0; i < Positions; ++i) p[q][i] = broadcast(tile.p[first + q][j + i]);
+  const float* const values = args.values + j * args.value_stride;
+  const auto add = [&](std::size_t at, auto load_some, auto store_some) __attribute__((always_inline)) {
+    Lanes value[Positions];
 #pragma GCC unroll 4
-    for (unsigned g = 0; g < Groups; ++g)
-      channels[g] = whole ? load(value + g * kWidth) : load_first(value, count);
+    for (unsigned i = 0; i < Positions; ++i) value[i] = load_some(values + i * args.value_stride + at);
 #pragma GCC unroll 4
     for (unsigned q = 0; q < Queries; ++q) {
-      const Lanes p = broadcast(tile.p[first + q][j]);
+      float* const out = tile.out[first + q] + at;
+      Lanes sum = load_some(out);
 #pragma GCC unroll 4
-      for (unsigned g = 0; g < Groups; ++g) sum[q][g] = fma(p, channels[g], sum[q][g]);
+      for (unsigned i = 0; i < Positions; ++i) sum = fma(p[q][i], value[i], sum);
+      store_some(out, sum);
     }
+  };
+  std::size_t at = 0;
+  for (; at + kWidth <= args.value_dim; at += kWidth) {
+    ahead.ask();
+    add(
+        at, [](const float* from) __attribute__((always_inline)) { return load(from); },
+        [](float* to, Lanes sum) __attribute__((always_inline)) { store(to, sum); });
   }
-
-#pragma GCC unroll 4
-  for (unsigned q = 0; q < Queries; ++q)
-#pragma GCC unroll 4
-    for (unsigned g = 0; g < Groups; ++g) {
-      float* const out = tile.out[first + q] + at + g * kWidth;
-      if (whole) {
-        store(out, sum[q][g]);
-      } else {
-        store_first(out, sum[q][g], count);
-      }
-    }
+  if (const std::size_t count = args.value_dim - at; count != 0)
+    add(
+        at, [&](const float* from) __attribute__((always_inline)) { return load_first(from, count); },
+        [&](float* to, Lanes sum) __attribute__((always_inline)) { store_first(to, sum, count); });
 }
 
+// Adds positions [from, to).
 template <unsigned Queries>
-void add_all_values(const AttendArgs& args, const Tile& tile, unsigned first, std::uint32_t from,
-                    std::uint32_t to, Ahead& ahead) {
-  constexpr std::size_t kStrip = kValueGroups * kWidth;
-  const std::size_t dim = args.value_dim;
-  std::size_t at = 0;
-  for (; at + kStrip <= dim; at += kStrip)
-    add_values<Queries, kValueGroups>(args, tile, first, from, to, at, kStrip, ahead);
-  for (; at + kWidth <= dim; at += kWidth)
-    add_values<Queries, 1>(args, tile, first, from, to, at, kWidth, ahead);
-  if (at < dim) add_values<Queries, 1>(args, tile, first, from, to, at, dim - at, ahead);
+void add_positions(const AttendArgs& args, const Tile& tile, unsigned first, std::uint32_t from,
+                   std::uint32_t to, Ahead& ahead) {
+  std::uint32_t j = from;
+  for (; j + kPositions <= to; j += kPositions) add_values<Queries, kPositions>(args, tile, first, j, ahead);
+  for (; j < to; ++j) add_values<Queries, 1>(args, tile, first, j, ahead);
+}
+
+void add_positions(const AttendArgs& args, const Tile& tile, std::uint32_t from, std::uint32_t to,
+                   Ahead& ahead) {
+  const std::uint32_t end = to < tile.least ? to : tile.least;
+  if (from >= end) return;
+  switch (tile.count) {
+    case 1: return add_positions<1>(args, tile, 0, from, end, ahead);
+    case 2: return add_positions<2>(args, tile, 0, from, end, ahead);
+    case 3: return add_positions<3>(args, tile, 0, from, end, ahead);
+    default: return add_positions<4>(args, tile, 0, from, end, ahead);
+  }
+}
+
+void add_all_values(const AttendArgs& args, const Tile* tiles, unsigned count, std::uint32_t most,
+                    Ahead ahead) {
+  for (unsigned t = 0; t < count; ++t)
+    for (unsigned q = 0; q < tiles[t].count; ++q)
+      __builtin_memset(tiles[t].out[q], 0, args.value_dim * sizeof(float));
+  for (std::uint32_t j = 0; j < most; j += kTurn) {
+    ahead.use(kTurn * args.value_stride);
+    for (unsigned t = 0; t < count; ++t) add_positions(args, tiles[t], j, j + kTurn, ahead);
+  }
+  // What only some queries of a tile see.
+  Ahead nothing;
+  for (unsigned t = 0; t < count; ++t)
+    for (unsigned q = 0; q < tiles[t].count; ++q)
+      add_positions<1>(args, tiles[t], q, tiles[t].least, tiles[t].visible[q], nothing);
+}
+
+// At most kTiles tiles.
+void attend_tiles(const AttendArgs& args, std::uint32_t first, std::uint32_t end) {
+  Tile tiles[kTiles];
+  unsigned count = 0;
+  std::uint32_t most = 0;
+  for (std::uint32_t at = first; at < end; at += kQueries) {
+    Tile& tile = tiles[count++];
+    begin_tile(args, at, tile);
+    if (tile.most > most) most = tile.most;
+  }
+  Ahead keys, values;
+  if (args.is_far) {
+    const bool are_one = args.values == args.keys;
+    const float* const end_keys = args.keys + most * args.key_stride;
+    keys = Ahead(args.keys, end_keys, are_one ? args.next_keys : args.values, count);
+    if (!are_one) values = Ahead(args.values, args.values + most * args.value_stride, args.next_keys, count);
+  }
+  score(args, tiles, count, most, keys);
+  for (unsigned t = 0; t < count; ++t)
+    for (unsigned q = 0; q < tiles[t].count; ++q) {
+      const std::size_t at = first + t * kQueries + q;
+      soften(tiles[t].p[q], tiles[t].visible[q], args.max + at, args.sum + at);
+    }
+  add_all_values(args, tiles, count, most, values);
 }
 
 void attend(const AttendArgs& args) noexcept {
-  constexpr std::size_t kSteps = kAttentionBlock / kTileRows, kStrip = kValueGroups * kWidth;
-  for (std::uint32_t first = 0; first < args.count; first += kQueries) {
-    Ahead values = Ahead::of(args.values_are_far ? args.values : nullptr, args.value_dim,
-                             kSteps * (args.key_dim / kWidth + 1));
-    Ahead next_keys =
-        Ahead::of(args.next_keys, args.key_dim, kAttentionBlock * (args.value_dim / kStrip + 1));
-    Tile tile;
-    begin_tile(args, first, tile);
-    score(args, tile, values);
-    for (unsigned q = 0; q < kQueries; ++q) {
-      const std::size_t at = first + (q < tile.count ? q : tile.count - 1);
-      soften(tile.p[q], tile.visible[q], args.max + at, args.sum + at);
-    }
-    add_all_values<kQueries>(args, tile, 0, 0, tile.least, next_keys);
-    for (unsigned q = 0; q < tile.count; ++q)
-      if (tile.visible[q] > tile.least)
-        add_all_values<1>(args, tile, q, tile.least, tile.visible[q], next_keys);
-  }
+  constexpr std::uint32_t kAtOnce = kTiles * kQueries;
+  for (std::uint32_t first = 0; first < args.count; first += kAtOnce)
+    attend_tiles(args, first, args.count - first < kAtOnce ? args.count : first + kAtOnce);
 }
 
 void merge(float* running_max, float* running_sum, float* running_out, float block_max, float block_sum,

@@ -121,7 +121,7 @@ void attend_block(const KernelTable& kernels, const AttentionShape& shape, const
   args.value_stride = head.value_stride;
   args.value_dim = shape.value_dim;
   args.scale = shape.scale;
-  args.values_are_far = is_far && head.values != head.keys;
+  args.is_far = is_far;
   args.next_keys = next_keys;
   args.max = result.max;
   args.sum = result.sum;
@@ -213,9 +213,8 @@ void CpuOps::attend_rows(std::span<const KvSegment> segments, const AttentionSha
           const bool is_first = block == 0;
           const Partial result = is_first ? Partial{max, sum, y.head(row, heads.first)} : block_result;
           const bool is_last = block == position / kAttentionBlock;
-          attend_block(*kernels_, shape, head, i == 0 && numbers == KvNumbers::f32,
-                       i + 1 == rows ? next_keys : nullptr, heads, queries, row, visible, result,
-                       is_first ? y.head_stride : shape.value_dim);
+          attend_block(*kernels_, shape, head, i == 0 && numbers == KvNumbers::f32, next_keys, heads, queries,
+                       row, visible, result, is_first ? y.head_stride : shape.value_dim);
           for (std::uint32_t h = 0; h < heads.count; ++h) {
             float* const out = y.head(row, heads.first + h);
             if (!is_first)

@@ -192,9 +192,10 @@ struct AttendArgs {
   std::uint64_t value_stride = 0;
   std::uint32_t value_dim = 0;
   float scale = 0;
-  // What is not in the caches, and will be needed: asked for meanwhile, little by little.
-  bool values_are_far = false;       // the values of this block
-  const float* next_keys = nullptr;  // those of the next block, as many; null: none
+  // Keys and values are not in the caches: they are asked for some way ahead, and at the end the first of those that
+  // come after them.
+  bool is_far = false;
+  const float* next_keys = nullptr;  // null: none
 
   float* max = nullptr;  // [count]
   float* sum = nullptr;  // [count]
