@@ -286,6 +286,7 @@ class DeltaRule {
               auto* const states = reinterpret_cast<float*>(states_.data());
               const std::size_t head = once ? call % kHeads : 0;
               args.state_in = states + head * kDim * kDim;
+              args.next_state = once ? states + (head + 1) % kHeads * kDim * kDim : nullptr;
               args.state_out = once ? states + (kHeads + head) * kDim * kDim : states;
               args.y = y_.data();
               args.y_stride = kDim;

@@ -177,6 +177,9 @@ void CpuOps::delta_rule(std::span<const RecurrentSegment> segments, const DeltaR
       args.key_dim = shape.key_dim;
       args.value_dim = shape.value_dim;
       args.state_in = segment.before + head * state_size;
+      if (i + 1 < end)
+        args.next_state =
+            segments[(i + 1) / shape.value_heads].before + (i + 1) % shape.value_heads * state_size;
       args.state_out = segment.after + head * state_size;
       args.y = y.head(row, head);
       args.y_stride = y.stride;

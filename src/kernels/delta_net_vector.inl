@@ -31,30 +31,31 @@ MF_LANES void add_taps(const ConvArgs& args, std::size_t first, std::size_t last
   }
 }
 
-// The same for a width that is known, as all models have it: the rows that are still needed stay in registers.
-template <unsigned Width>
-MF_LANES void conv_rows(const ConvArgs& args, std::size_t at, std::size_t count) {
-  float weight[Width][kWidth] = {};
-  for (std::size_t lane = 0; lane < count; ++lane)
+// The same for a width of four, as all models have it: the rows that are still needed stay in registers.
+MF_LANES void conv_four(const ConvArgs& args, std::size_t at, std::size_t count) {
+  constexpr unsigned kConv = 4;
+  Lanes w[kConv], in[kConv];  // in: the oldest row first
+  if (count == kWidth) {
+    load_columns(args.weight + at * kConv, w);
+  } else {
+    float some[kConv * kWidth] = {};
+    __builtin_memcpy(some, args.weight + at * kConv, count * kConv * sizeof(float));
+    load_columns(some, w);
+  }
 #pragma GCC unroll 8
-    for (unsigned k = 0; k < Width; ++k) weight[k][lane] = args.weight[(at + lane) * Width + k];
-  Lanes w[Width], in[Width];  // in: the oldest row first
-#pragma GCC unroll 8
-  for (unsigned k = 0; k < Width; ++k) w[k] = load(weight[k]);
-#pragma GCC unroll 8
-  for (unsigned k = 0; k + 1 < Width; ++k)
+  for (unsigned k = 0; k + 1 < kConv; ++k)
     in[k + 1] = load_up_to(args.state_in + k * args.state_stride + at, count);
   for (std::size_t t = 0; t < args.rows; ++t) {
 #pragma GCC unroll 8
-    for (unsigned k = 0; k + 1 < Width; ++k) in[k] = in[k + 1];
-    in[Width - 1] = load_up_to(args.x + t * args.x_stride + at, count);
+    for (unsigned k = 0; k + 1 < kConv; ++k) in[k] = in[k + 1];
+    in[kConv - 1] = load_up_to(args.x + t * args.x_stride + at, count);
     Lanes sum = broadcast(0.0f);
 #pragma GCC unroll 8
-    for (unsigned k = 0; k < Width; ++k) sum = fma(in[k], w[k], sum);
+    for (unsigned k = 0; k < kConv; ++k) sum = fma(in[k], w[k], sum);
     store_up_to(args.y + t * args.y_stride + at, lanes_silu(sum), count);
   }
 #pragma GCC unroll 8
-  for (unsigned k = 0; k + 1 < Width; ++k)
+  for (unsigned k = 0; k + 1 < kConv; ++k)
     store_up_to(args.state_out + k * args.state_stride + at, in[k + 1], count);
 }
 
@@ -62,7 +63,7 @@ void conv(const ConvArgs& args) noexcept {
   for (std::size_t at = 0; at < args.channels; at += kWidth) {
     const std::size_t count = args.channels - at < kWidth ? args.channels - at : kWidth;
     if (args.width == 4) {
-      conv_rows<4>(args, at, count);
+      conv_four(args, at, count);
       continue;
     }
     for (std::size_t first = 0; first < args.width; first += kTaps)
@@ -81,16 +82,21 @@ void conv(const ConvArgs& args) noexcept {
 // number instead of five and one load instead of two, but half as many channels at a time: 24 instead of 29 G products
 // a second, and 15 where the strip lies instead of in a copy.
 //
-// Once: a single row, as in decoding. Its state comes from memory, and goes back there: the next one is asked for
-// while this is computed, and the new one does not pass through the caches. Both are many: 2 MB a layer.
+// Once: a single row, as in decoding. Its state comes from memory, and goes back there: as much of the next state as is
+// computed of this one is asked for meanwhile, at `ahead` (null: there is none), and the new state does not pass through
+// the caches. Both are many: 2 MB a layer.
 template <unsigned Groups, bool Once>
-MF_LANES void rule_of_strip(const DeltaRuleArgs& args, std::size_t at, std::size_t count) {
+MF_LANES void rule_of_strip(const DeltaRuleArgs& args, std::size_t at, std::size_t count,
+                            const float*& ahead) {
   const bool whole = count == Groups * kWidth;
   const std::size_t key_dim = args.key_dim, stride = args.value_dim;
   const float* before = args.state_in + at;
   float* const after = args.state_out + at;
-  // From here to the next strip of this head, or to the first of the next head.
-  const std::size_t next = at + count < stride ? count : key_dim * stride - at;
+  const auto ask = [&ahead](unsigned lines) {
+    if (ahead == nullptr) return;
+#pragma GCC unroll 4
+    for (unsigned line = 0; line < lines; ++line, ahead += kWidth) __builtin_prefetch(ahead, 0, 1);
+  };
 
   for (std::size_t t = 0; t < args.rows; ++t, before = after) {
     const float* const query = args.queries + t * args.query_stride;
@@ -119,11 +125,9 @@ MF_LANES void rule_of_strip(const DeltaRuleArgs& args, std::size_t at, std::size
       for (unsigned c = 0; c < 4; ++c) {
         if (k + c >= key_dim) break;
         const Lanes key_k = broadcast(key[k + c]);
+        if constexpr (Once) ask((Groups + 1) / 2);
 #pragma GCC unroll 4
-        for (unsigned g = 0; g < Groups; ++g) {
-          if constexpr (Once) __builtin_prefetch(before + (k + c) * stride + g * kWidth + next);
-          chain[c][g] = fma(decayed(k + c, g), key_k, chain[c][g]);
-        }
+        for (unsigned g = 0; g < Groups; ++g) chain[c][g] = fma(decayed(k + c, g), key_k, chain[c][g]);
       }
     }
     Lanes delta[Groups];
@@ -139,6 +143,7 @@ MF_LANES void rule_of_strip(const DeltaRuleArgs& args, std::size_t at, std::size
       for (unsigned c = 0; c < 4; ++c) {
         if (k + c >= key_dim) break;
         const Lanes key_k = broadcast(key[k + c]), query_k = broadcast(query[k + c]);
+        if constexpr (Once) ask(Groups / 2);
 #pragma GCC unroll 4
         for (unsigned g = 0; g < Groups; ++g) {
           const Lanes state = fma(key_k, delta[g], decayed(k + c, g));
@@ -170,14 +175,15 @@ void delta_rule(const DeltaRuleArgs& args) noexcept {
   constexpr std::size_t kStrip = kChainSets * kWidth;
   const std::size_t dim = args.value_dim;
   std::size_t at = 0;
+  const float* ahead = args.next_state;
   if (args.rows == 1 && dim % kStrip == 0 && reinterpret_cast<std::uintptr_t>(args.state_out) % 64 == 0) {
-    for (; at < dim; at += kStrip) rule_of_strip<kChainSets, true>(args, at, kStrip);
+    for (; at < dim; at += kStrip) rule_of_strip<kChainSets, true>(args, at, kStrip, ahead);
     end_of_streams();
     return;
   }
-  for (; at + kStrip <= dim; at += kStrip) rule_of_strip<kChainSets, false>(args, at, kStrip);
-  for (; at + kWidth <= dim; at += kWidth) rule_of_strip<1, false>(args, at, kWidth);
-  if (at < dim) rule_of_strip<1, false>(args, at, dim - at);
+  for (; at + kStrip <= dim; at += kStrip) rule_of_strip<kChainSets, false>(args, at, kStrip, ahead);
+  for (; at + kWidth <= dim; at += kWidth) rule_of_strip<1, false>(args, at, kWidth, ahead);
+  if (at < dim) rule_of_strip<1, false>(args, at, dim - at, ahead);
 }
 
 void decay_beta(const float* a, const float* b, const float* rate, const float* dt_bias, std::uint32_t n,

@@ -256,9 +256,10 @@ struct DeltaRuleArgs {
   std::uint64_t decay_stride = 0, beta_stride = 0;
   std::uint32_t rows = 0;
   std::uint32_t key_dim = 0, value_dim = 0;
-  const float* state_in = nullptr;  // before the first row
-  float* state_out = nullptr;       // after the last one; may be state_in
-  float* y = nullptr;               // [rows][value_dim]
+  const float* state_in = nullptr;    // before the first row
+  const float* next_state = nullptr;  // is used next, and may be far: asked for meanwhile; null: none
+  float* state_out = nullptr;         // after the last one; may be state_in
+  float* y = nullptr;                 // [rows][value_dim]
   std::uint64_t y_stride = 0;
 };
 

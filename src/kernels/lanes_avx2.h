@@ -177,6 +177,15 @@ MF_LANES Lanes negated_even(Lanes a) {
   return {_mm256_xor_ps(a.low, signs), _mm256_xor_ps(a.high, signs)};
 }
 
+// The columns of sixteen rows of four numbers.
+MF_LANES void load_columns(const float* rows, Lanes (&columns)[4]) {
+  const __m256i index = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
+#pragma GCC unroll 4
+  for (int column = 0; column < 4; ++column)
+    columns[column] = {_mm256_i32gather_ps(rows + column, index, 4),
+                       _mm256_i32gather_ps(rows + 32 + column, index, 4)};
+}
+
 constexpr unsigned kTileRows = 1, kTileCols = 4;
 MF_LANES void fold_add_tile(const Lanes (&a)[kTileRows][kTileCols], float scale, float* to,
                             std::size_t stride) {

@@ -138,6 +138,19 @@ MF_LANES Lanes negated_even(Lanes a) {
 }
 
 // to[c * stride + r] = fold_add(a[r][c]) * scale: a tile of sums at once, since folds can share shuffles.
+// The columns of sixteen rows of four numbers.
+MF_LANES void load_columns(const float* rows, Lanes (&columns)[4]) {
+  const __m512 a = _mm512_loadu_ps(rows), b = _mm512_loadu_ps(rows + 16);
+  const __m512 c = _mm512_loadu_ps(rows + 32), d = _mm512_loadu_ps(rows + 48);
+  const __m512i first = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 0, 0, 0, 0, 0, 0, 0);
+#pragma GCC unroll 4
+  for (int column = 0; column < 4; ++column) {
+    const __m512i index = _mm512_add_epi32(first, _mm512_set1_epi32(column));
+    columns[column].v =
+        _mm512_shuffle_f32x4(_mm512_permutex2var_ps(a, index, b), _mm512_permutex2var_ps(c, index, d), 0x44);
+  }
+}
+
 constexpr unsigned kTileRows = 4, kTileCols = 4;
 MF_LANES void fold_add_tile(const Lanes (&a)[kTileRows][kTileCols], float scale, float* to,
                             std::size_t stride) {
