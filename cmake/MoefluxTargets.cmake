@@ -54,10 +54,21 @@ if(MOEFLUX_TESTS)
                             <algorithm> <filesystem> <functional> <memory> <string> <variant> <vector>)
 endif()
 
-# moeflux_layer(NAME SOURCES a.cpp ... DEPENDS layer ... LIBRARIES lib ...)
+# The dev build compiles eight files as one (CMAKE_UNITY_BUILD), which takes half the time. A file that has a name of its own
+# which another file has too is ALONE. All other builds compile file by file.
+if(CMAKE_UNITY_BUILD)
+  # Every file is an included one there, whose types are its own all the same.
+  target_compile_options(moeflux_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
+endif()
+function(moeflux_alone)
+  set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+endfunction()
+
+# moeflux_layer(NAME SOURCES a.cpp ... ALONE a.cpp ... DEPENDS layer ... LIBRARIES lib ...)
 #   The folder NAME of src/. DEPENDS repeats its row of the layer table; tools/check_layers.py compares both.
 function(moeflux_layer name)
-  cmake_parse_arguments(LAYER "" "" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(LAYER "" "" "SOURCES;ALONE;DEPENDS;LIBRARIES" ${ARGN})
+  moeflux_alone(${LAYER_ALONE})
   add_library(moeflux_${name} STATIC ${LAYER_SOURCES})
   list(TRANSFORM LAYER_DEPENDS PREPEND moeflux_)
   target_link_libraries(moeflux_${name} PUBLIC ${LAYER_DEPENDS} ${LAYER_LIBRARIES} PRIVATE moeflux_options)
@@ -88,13 +99,14 @@ if(MOEFLUX_TESTS)
                             <fmt/format.h> <nlohmann/json.hpp> <filesystem> <string> <vector>)
 endif()
 
-# moeflux_test(NAME SOURCES a_test.cpp ... DEPENDS target ...)
+# moeflux_test(NAME SOURCES a_test.cpp ... ALONE a_test.cpp ... DEPENDS target ...)
 #   One GoogleTest program; each of its cases is a test of ctest. Test data is found from the repository's root.
 function(moeflux_test name)
-  cmake_parse_arguments(TEST "" "" "SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(TEST "" "" "SOURCES;ALONE;DEPENDS" ${ARGN})
   if(NOT MOEFLUX_TESTS)
     return()
   endif()
+  moeflux_alone(${TEST_ALONE})
   add_executable(${name} ${TEST_SOURCES})
   set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
   target_link_libraries(${name} PRIVATE moeflux_options ${TEST_DEPENDS} GTest::gtest_main GTest::gmock rapidcheck)
