@@ -36,7 +36,7 @@ CASES = {
     "prompt 512, fast, 2 threads": (["--precision", "fast", "-t", "2", "--prompt", "512", "--decode", "0"], "compute"),
     "prompt 512, exact, 1 thread": (["--precision", "exact", "-t", "1", "--prompt", "512", "--decode", "0"], "compute"),
     "prompt 4096, fast, 1 thread": (
-        ["--precision", "fast", "-t", "1", "--prompt", "4096", "--decode", "0", "--batch-size", "2048", "--repeat", "1"],
+        ["--precision", "fast", "-t", "1", "--prompt", "4096", "--decode", "0", "--repeat", "1"],
         "compute"),
 }
 

@@ -19,6 +19,9 @@ constexpr std::uint32_t kSliceCols = kInt8Group;
 constexpr std::uint64_t kSliceBlocks = kSliceCols / tile16::kBlockRows;
 constexpr std::uint32_t kBufferCols = 2 * kSliceCols;  // of a slice's gate and up, or of some outputs of down
 constexpr std::uint64_t kBufferBlocks = kBufferCols / tile16::kBlockRows;
+// So few rows have the gates and ups of all their slices multiplied at once: they wait for memory, which is read in longer
+// runs then.
+constexpr std::uint32_t kFewRows = 2;
 // A block costs about so many rows' products to read, however few rows there are.
 constexpr std::uint64_t kReadingRows = 2;
 // Experts a thread from which on it takes whole ones, though one of the threads may have one more than the others.
@@ -84,11 +87,13 @@ struct CpuOps::Hidden {
   std::span<std::uint32_t> first;  // [visits + 1]: a visit's first row
   std::span<Share> shares;         // [visits]: how the work of a region is cut
   Input rows;
-  Rows buffers;  // [threads * most rows of a visit][kBufferCols]
+  Rows buffers;       // [threads * most rows of a visit][kBufferCols]
+  Rows wide_buffers;  // [threads * kFewRows][gate and up of the widest]
   std::uint32_t most_rows;
 
   std::uint32_t rows_of(std::size_t visit) const { return first[visit + 1] - first[visit]; }
   Rows buffer(unsigned worker) const { return buffers.some(worker * most_rows, most_rows); }
+  Rows wide_buffer(unsigned worker) const { return wide_buffers.some(worker * kFewRows, kFewRows); }
 };
 
 CpuOps::Hidden CpuOps::take_hidden(std::span<const ExpertVisit> visits, const Input& x) {
@@ -96,6 +101,7 @@ CpuOps::Hidden CpuOps::take_hidden(std::span<const ExpertVisit> visits, const In
   // As much for few experts as for many: a plan does not know how the rows will choose.
   Hidden hidden{take_host<std::uint32_t>(kVisitsAtOnce + 1),
                 take_host<Share>(kVisitsAtOnce).first(visits.size()),
+                {},
                 {},
                 {},
                 0};
@@ -109,20 +115,22 @@ CpuOps::Hidden CpuOps::take_hidden(std::span<const ExpertVisit> visits, const In
   }
   hidden.rows = take_prepared(take(hidden.first[visits.size()], widest), Rounding::coarse);
   hidden.buffers = take(threads_ * hidden.most_rows, kBufferCols);
-
+  hidden.wide_buffers = take(threads_ * kFewRows, 2 * kSliceCols * divide_up(widest, kSliceCols));
   return hidden;
 }
 
 // Slices [from, to) of visit v.
 void CpuOps::hidden_slices(const ExpertVisit& visit, std::size_t v, const Input& x, const Hidden& hidden,
                            unsigned worker, std::uint64_t from, std::uint64_t to) {
-  const Rows both = hidden.buffer(worker);
-  for (std::uint64_t slice = from; slice < to; ++slice) {
+  const bool are_few = hidden.rows_of(v) <= kFewRows;
+  const Rows both = are_few ? hidden.wide_buffer(worker) : hidden.buffer(worker);
+  const std::uint64_t at_once = are_few ? to - from : 1;
+  for (std::uint64_t slice = from; slice < to; slice += at_once) {
     const std::uint64_t block = slice * kSliceBlocks;
-    multiply_slice(*kernels_, visit, x, block, std::min(blocks_of(visit.gate.rows), block + kSliceBlocks),
-                   both);
+    const std::uint64_t end_block = std::min(blocks_of(visit.gate.rows), block + at_once * kSliceBlocks);
+    multiply_slice(*kernels_, visit, x, block, end_block, both);
     const auto first = static_cast<std::uint32_t>(slice) * kSliceCols;
-    const std::uint32_t cols = std::min(kSliceCols, static_cast<std::uint32_t>(visit.gate.rows) - first);
+    const auto cols = static_cast<std::uint32_t>(std::min(at_once * kSliceCols, visit.gate.rows - first));
     for (std::uint32_t row = 0; row < hidden.rows_of(v); ++row) {
       const std::uint32_t at = hidden.first[v] + row;
       kernels_->rows->swiglu(both.row(row), cols, hidden.rows.x.row(at) + first);
