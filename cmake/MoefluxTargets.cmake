@@ -54,8 +54,8 @@ if(MOEFLUX_TESTS)
                             <algorithm> <filesystem> <functional> <memory> <string> <variant> <vector>)
 endif()
 
-# The dev build compiles eight files as one (CMAKE_UNITY_BUILD), which takes half the time. A file that has a name of its own
-# which another file has too is ALONE. All other builds compile file by file.
+# The builds dev, asan and tsan compile eight files as one (CMAKE_UNITY_BUILD), which takes half the time. A file that has a
+# name of its own which another file has too is ALONE. The builds release and clang compile file by file.
 if(CMAKE_UNITY_BUILD)
   # Every file is an included one there, whose types are its own all the same.
   target_compile_options(moeflux_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
