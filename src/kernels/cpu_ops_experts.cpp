@@ -71,7 +71,7 @@ void each_share(std::span<const Share> shares, unsigned worker, unsigned threads
   const std::uint64_t begin = total * worker / threads, end = total * (worker + 1) / threads;
   std::uint64_t start = 0;
   for (std::size_t i = 0; i < shares.size(); ++i) {
-    const auto [tasks, cost] = shares[i];
+    const std::uint64_t tasks = shares[i].tasks, cost = shares[i].cost;
     const auto task_at = [&](std::uint64_t place) {  // the first that begins there or after it
       return place <= start ? 0 : std::min(tasks, divide_up(place - start, cost));
     };
