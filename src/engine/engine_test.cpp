@@ -29,8 +29,6 @@ std::vector<std::string> isas_of_this_machine() {
   return names;
 }
 
-std::string name_of_model(const testing::TestParamInfo<const char*>& info) { return info.param; }
-
 // ---- Opening ----------------------------------------------------------------------------------------------
 
 class OpeningAnEngine : public testing::Test {

@@ -21,8 +21,6 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-std::string name_of_model(const testing::TestParamInfo<const char*>& info) { return info.param; }
-
 class WithFiles : public OnSmallModels {
  protected:
   static constexpr std::uint32_t kContext = 600;

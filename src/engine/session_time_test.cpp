@@ -18,8 +18,6 @@
 namespace moeflux {
 namespace {
 
-std::string name_of_model(const testing::TestParamInfo<const char*>& info) { return info.param; }
-
 // A text over the borders of two blocks, and another way to go on from any place in it.
 class InTime : public OnSmallModels {
  protected:

@@ -28,6 +28,9 @@ ModelConfig small_qwen();                          // 5 layers, two of them atte
 ModelConfig small_deepseek();                      // 3 layers, the first one dense; 16 experts, 4 a token
 ModelConfig small_model(const std::string& name);  // "qwen", "deepseek"
 
+// What a test with such a name as its parameter is called.
+inline std::string name_of_model(const testing::TestParamInfo<const char*>& info) { return info.param; }
+
 // A model on the disk, for as long as it lives.
 class ModelOnDisk {
  public:

@@ -83,19 +83,10 @@ void narrow_int8(const float* x, std::uint32_t n, float* row) noexcept {
   auto* const codes = reinterpret_cast<std::int8_t*>(row);
   for (std::uint32_t first = 0; first < n; first += kKvGroup) {
     const std::uint32_t end = std::min(n, first + kKvGroup);
-    bool is_finite = true;
-    float largest = 0;
-    for (std::uint32_t i = first; i < end; ++i) {
-      is_finite = is_finite && std::isfinite(x[i]);
-      largest = std::max(largest, std::fabs(x[i]));
-    }
-    const bool counts = is_finite && largest >= kInt8Least;
-    row[kv_code_words(n) + first / kKvGroup] = !is_finite ? std::numeric_limits<float>::quiet_NaN()
-                                               : counts   ? largest / 127.0f
-                                                          : 0.0f;
-    const float inverse = counts ? 127.0f / largest : 0.0f;
+    const auto [scale, inverse] = law::byte_scale(x + first, end - first);
+    row[kv_code_words(n) + first / kKvGroup] = scale;
     for (std::uint32_t i = first; i < end; ++i)
-      codes[i] = counts ? static_cast<std::int8_t>(std::rint(x[i] * inverse)) : std::int8_t{0};
+      codes[i] = inverse != 0 ? static_cast<std::int8_t>(std::rint(x[i] * inverse)) : std::int8_t{0};
   }
 }
 

@@ -60,7 +60,7 @@ class Ahead {
   }
   [[gnu::always_inline]] void ask() {
     for (unsigned line = 0; line < lines_ && left_ > 0; ++line, --left_) {
-      __builtin_prefetch(at_, 0, 1);
+      ask_for(at_);
       at_ += kWidth;
       if (at_ == end_) at_ = next_;
     }
@@ -308,23 +308,15 @@ void widen_bf16(const float* row, std::uint32_t n, float* y) noexcept {
 void narrow_int8(const float* x, std::uint32_t n, float* row) noexcept {
   auto* const codes = reinterpret_cast<std::int8_t*>(row);
   float* const scales = row + kv_code_words(n);
-  const Lanes round = broadcast(0x1.8p+23f);
+  const Lanes round = broadcast(law::kRoundToInteger);
   for (std::size_t first = 0; first < n; first += kKvGroup) {
     const std::size_t end = n - first < kKvGroup ? n : first + kKvGroup;
-    Lanes largest = broadcast(0.0f), nothing = broadcast(0.0f);
-    for (std::size_t i = first; i < end; i += kWidth) {
-      const Lanes size = magnitude(load_up_to(x + i, end - i < kWidth ? end - i : kWidth));
-      largest = select(greater(size, largest), size, largest);
-      nothing = nothing + (size - size);  // zeros, or not a number
-    }
-    const float m = fold_largest(largest);
-    const bool is_finite = fold_add(nothing) == 0;
-    const bool counts = is_finite && m >= kInt8Least;
-    scales[first / kKvGroup] = !is_finite ? __builtin_nanf("") : counts ? m / 127.0f : 0.0f;
-    const Lanes inverse = broadcast(counts ? 127.0f / m : 0.0f);
+    const law::ByteScale by = lanes_byte_scale(x + first, end - first);
+    scales[first / kKvGroup] = by.scale;
+    const Lanes inverse = broadcast(by.inverse);
     for (std::size_t i = first; i < end; i += kWidth) {
       const std::size_t count = end - i < kWidth ? end - i : kWidth;
-      const Lanes steps = counts ? load_up_to(x + i, count) * inverse : broadcast(0.0f);
+      const Lanes steps = by.inverse != 0 ? load_up_to(x + i, count) * inverse : broadcast(0.0f);
       std::int8_t some[kWidth];
       store_bytes(some, to_int(steps + round - round));
       __builtin_memcpy(codes + i, some, count);

@@ -23,6 +23,8 @@ struct HeadBlock {
   const float* keys;
   const float* values;
   std::uint64_t key_stride, value_stride;
+  bool is_far = false;               // nobody has touched them
+  const float* next_keys = nullptr;  // of the block that is used after this one, if those are far too
 };
 
 // The same as they are kept: rows of so many words.
@@ -41,13 +43,16 @@ struct KeptBlock {
   }
 };
 
-// The first `rows` rows of a block as floats: where they lie, or widened into `scratch`.
-HeadBlock open_block(const KernelTable& kernels, const KvBlockView& block, const AttentionShape& shape,
-                     KvNumbers numbers, std::uint32_t kv_head, std::uint32_t rows, float* scratch) {
-  const KeptBlock kept(block, shape, numbers, kv_head);
+// The first `rows` rows of the first of some blocks as floats: where they lie, or widened into `scratch`.
+HeadBlock open_block(const KernelTable& kernels, std::span<const KvBlockView> blocks,
+                     const AttentionShape& shape, KvNumbers numbers, std::uint32_t kv_head,
+                     std::uint32_t rows, float* scratch) {
+  const KeptBlock kept(blocks[0], shape, numbers, kv_head);
   if (numbers == KvNumbers::f32) {
-    if (kept.values == nullptr) return {kept.keys, kept.keys, kept.key_words, kept.key_words};
-    return {kept.keys, kept.values, kept.key_words, kept.value_words};
+    const float* const next =
+        blocks.size() > 1 ? KeptBlock(blocks[1], shape, numbers, kv_head).keys : nullptr;
+    if (kept.values == nullptr) return {kept.keys, kept.keys, kept.key_words, kept.key_words, true, next};
+    return {kept.keys, kept.values, kept.key_words, kept.value_words, true, next};
   }
   const auto widen =
       numbers == KvNumbers::bf16 ? kernels.attention->widen_bf16 : kernels.attention->widen_int8;
@@ -103,10 +108,9 @@ struct Partial {
   float *max, *sum, *out;
 };
 
-// is_far: nobody has used this block just before. `next_keys`: those that come after these, or null.
-void attend_block(const KernelTable& kernels, const AttentionShape& shape, const HeadBlock& head, bool is_far,
-                  const float* next_keys, const HeadRange& heads, const Heads& queries, std::uint32_t row,
-                  std::uint32_t visible, const Partial& result, std::uint64_t out_stride) {
+void attend_block(const KernelTable& kernels, const AttentionShape& shape, const HeadBlock& head,
+                  const HeadRange& heads, const Heads& queries, std::uint32_t row, std::uint32_t visible,
+                  const Partial& result, std::uint64_t out_stride) {
   std::uint32_t visible_of_each[kHeadsOfTask];
   for (std::uint32_t i = 0; i < heads.count; ++i) visible_of_each[i] = visible;
   AttendArgs args;
@@ -121,8 +125,8 @@ void attend_block(const KernelTable& kernels, const AttentionShape& shape, const
   args.value_stride = head.value_stride;
   args.value_dim = shape.value_dim;
   args.scale = shape.scale;
-  args.is_far = is_far;
-  args.next_keys = next_keys;
+  args.is_far = head.is_far;
+  args.next_keys = head.next_keys;
   args.max = result.max;
   args.sum = result.sum;
   args.out = result.out;
@@ -196,13 +200,10 @@ void CpuOps::attend_rows(std::span<const KvSegment> segments, const AttentionSha
       float* const memory = fresh.row(worker);
       const Partial block_result{memory, memory + kHeadsOfTask, memory + std::size_t{2} * kHeadsOfTask};
       const std::uint64_t last_position = std::uint64_t{segment.position} + first_row + rows - 1;
-      for (std::uint64_t block = 0; block <= last_position / kAttentionBlock; ++block) {
-        const HeadBlock head = open_block(*kernels_, segment.blocks[block], shape, numbers, heads.kv_head,
-                                          visible_of(block, last_position), opened.row(worker));
-        // A block that several rows see is in the cache after the first of them.
-        const bool has_next = numbers == KvNumbers::f32 && block < last_position / kAttentionBlock;
-        const float* const next_keys =
-            has_next ? KeptBlock(segment.blocks[block + 1], shape, numbers, heads.kv_head).keys : nullptr;
+      const auto blocks = segment.blocks.first(last_position / kAttentionBlock + 1);
+      for (std::uint64_t block = 0; block < blocks.size(); ++block) {
+        HeadBlock head = open_block(*kernels_, blocks.subspan(block), shape, numbers, heads.kv_head,
+                                    visible_of(block, last_position), opened.row(worker));
         for (std::uint32_t i = 0; i < rows; ++i) {
           const std::uint64_t position = std::uint64_t{segment.position} + first_row + i;
           const std::uint32_t visible = visible_of(block, position);
@@ -213,8 +214,9 @@ void CpuOps::attend_rows(std::span<const KvSegment> segments, const AttentionSha
           const bool is_first = block == 0;
           const Partial result = is_first ? Partial{max, sum, y.head(row, heads.first)} : block_result;
           const bool is_last = block == position / kAttentionBlock;
-          attend_block(*kernels_, shape, head, i == 0 && numbers == KvNumbers::f32, next_keys, heads, queries,
-                       row, visible, result, is_first ? y.head_stride : shape.value_dim);
+          attend_block(*kernels_, shape, head, heads, queries, row, visible, result,
+                       is_first ? y.head_stride : shape.value_dim);
+          head.is_far = false;  // the next row finds it in the cache
           for (std::uint32_t h = 0; h < heads.count; ++h) {
             float* const out = y.head(row, heads.first + h);
             if (!is_first)
@@ -249,13 +251,9 @@ void CpuOps::attend_blocks(std::span<const KvSegment> segments, const AttentionS
         const Partial result{max.row(block) + heads.first, sum.row(block) + heads.first,
                              out.row(block) + std::uint64_t{heads.first} * shape.value_dim};
         const std::uint32_t visible = visible_of(block, position);
-        const HeadBlock head = open_block(*kernels_, segment.blocks[block], shape, numbers, heads.kv_head,
-                                          visible, opened.row(worker));
-        const bool has_next = numbers == KvNumbers::f32 && block + 1 < blocks;
-        const float* const next_keys =
-            has_next ? KeptBlock(segment.blocks[block + 1], shape, numbers, heads.kv_head).keys : nullptr;
-        attend_block(*kernels_, shape, head, numbers == KvNumbers::f32, next_keys, heads, queries, row,
-                     visible, result, shape.value_dim);
+        const HeadBlock head = open_block(*kernels_, segment.blocks.subspan(block, blocks - block), shape,
+                                          numbers, heads.kv_head, visible, opened.row(worker));
+        attend_block(*kernels_, shape, head, heads, queries, row, visible, result, shape.value_dim);
       });
       region(shape.heads, [&](std::uint64_t begin, std::uint64_t end, unsigned) {
         for (std::uint64_t head = begin; head < end; ++head) {

@@ -95,7 +95,7 @@ MF_LANES void rule_of_strip(const DeltaRuleArgs& args, std::size_t at, std::size
   const auto ask = [&ahead](unsigned lines) {
     if (ahead == nullptr) return;
 #pragma GCC unroll 4
-    for (unsigned line = 0; line < lines; ++line, ahead += kWidth) __builtin_prefetch(ahead, 0, 1);
+    for (unsigned line = 0; line < lines; ++line, ahead += kWidth) ask_for(ahead);
   };
 
   for (std::size_t t = 0; t < args.rows; ++t, before = after) {

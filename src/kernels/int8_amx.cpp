@@ -130,19 +130,8 @@ void multiply_some(const Int8Args& args, Tiles& tiles, std::uint32_t first_row, 
 }
 
 template <unsigned Bits>
-MF_LANES void multiply_by_vnni(const Int8Args& args) {
-  const Int8Kernels& vnni = kAvx512VnniInt8;
-  (Bits == 2   ? vnni.affine2
-   : Bits == 3 ? vnni.affine3
-   : Bits == 4 ? vnni.affine4
-   : Bits == 5 ? vnni.affine5
-   : Bits == 6 ? vnni.affine6
-               : vnni.affine8)(args);
-}
-
-template <unsigned Bits>
 void multiply(const Int8Args& args) noexcept {
-  if (args.batch < kLeastRows || args.fine != nullptr) return multiply_by_vnni<Bits>(args);
+  if (args.batch < kLeastRows || args.fine != nullptr) return affine_kernel(kAvx512VnniInt8, Bits)(args);
   configure(args.group < kInt8Group ? args.group : kInt8Group);
   Tiles tiles{};
   for (std::uint32_t begin = 0; begin < args.block_count; begin += kPanelBlocks) {

@@ -2,6 +2,7 @@
 
 #include "kernels/isa_tables.h"
 #include "kernels/lanes_avx512.h"
+#include "kernels/law.h"
 
 namespace moeflux {
 namespace {
@@ -17,6 +18,8 @@ MF_LANES Ints dot4(Ints sum, Ints codes, Ints x) {
 }  // namespace moeflux
 
 #include "kernels/codes_vector.inl"
+
+#include "kernels/lanes_math.inl"
 
 #include "kernels/int8_vector.inl"
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 
 #include "kernels/isa_tables.h"
+#include "kernels/law.h"
 #include "quant/tile16_layout.h"
 
 namespace moeflux {
@@ -63,21 +63,12 @@ void multiply(const Int8Args& args) noexcept {
 void quantize(const float* x, std::uint32_t n, const ByteRow& to) noexcept {
   for (std::uint32_t first = 0; first < n; first += kInt8Group) {
     const std::uint32_t end = std::min(n, first + kInt8Group);
-    bool is_finite = true;
-    float largest = 0;
-    for (std::uint32_t i = first; i < end; ++i) {
-      is_finite = is_finite && std::isfinite(x[i]);
-      largest = std::max(largest, std::fabs(x[i]));
-    }
-    const bool counts = is_finite && largest >= kInt8Least;
-    to.scales[first / kInt8Group] = !is_finite ? std::numeric_limits<float>::quiet_NaN()
-                                    : counts   ? largest / 127.0f
-                                               : 0.0f;
-    const float inverse = counts ? 127.0f / largest : 0.0f;
+    const auto [scale, inverse] = law::byte_scale(x + first, end - first);
+    to.scales[first / kInt8Group] = scale;
     for (std::uint32_t part = first; part < end; part += kSumCols) {
       std::int32_t sum = 0, fine_sum = 0;
       for (std::uint32_t i = part; i < part + kSumCols; ++i) {
-        const float steps = counts ? x[i] * inverse : 0.0f;
+        const float steps = inverse != 0 ? x[i] * inverse : 0.0f;
         const float code = std::rint(steps);
         to.codes[i] = static_cast<std::int8_t>(code);
         sum += to.codes[i];

@@ -1,5 +1,5 @@
-// Integer products, sixteen output rows at a time. Included by the kernels of each ISA after lanes_*.h and
-// codes_vector.inl; int8_scalar.cpp says what they compute. The including file has defined
+// Integer products, sixteen output rows at a time. Included by the kernels of each ISA after lanes_*.h,
+// lanes_math.inl and codes_vector.inl; int8_scalar.cpp says what they compute. The including file has defined
 //
 //   kInt8Blocks, kInt8Rows      blocks, and rows of x, that are multiplied together
 //   dot4<Bits>(sum, codes, x)   sum + the products of the four bytes of a lane: codes are unsigned and below 2^Bits, x is
@@ -115,8 +115,7 @@ template <unsigned Bits, class Group, unsigned Blocks, unsigned Rows, bool Fine>
           if (ahead >= end_of_block) ahead += (Blocks - 1) * stride;
 #pragma GCC unroll 4
           for (unsigned b = 0; b < Blocks; ++b)
-            for (std::size_t at = 0; at < group_bytes; at += kUnitBytes)
-              __builtin_prefetch(ahead + b * stride + at, 0, 2);
+            for (std::size_t at = 0; at < group_bytes; at += kUnitBytes) ask_for(ahead + b * stride + at);
         }
       }
 #pragma GCC unroll 2
@@ -232,26 +231,18 @@ void multiply(const Int8Args& args) noexcept {
 }
 
 void quantize(const float* x, std::uint32_t n, const ByteRow& to) noexcept {
-  const Lanes round = broadcast(0x1.8p+23f);
+  const Lanes round = broadcast(law::kRoundToInteger);
   for (std::uint32_t first = 0; first < n; first += kInt8Group) {
     const std::uint32_t count = n - first < kInt8Group ? n - first : kInt8Group;
-    Lanes largest = broadcast(0.0f), nothing = broadcast(0.0f);
-    for (std::uint32_t i = first; i < first + count; i += 16) {
-      const Lanes size = magnitude(load(x + i));
-      largest = select(greater(size, largest), size, largest);
-      nothing = nothing + (size - size);  // zeros, or not a number
-    }
-    const float m = fold_largest(largest);
-    const bool is_finite = fold_add(nothing) == 0;
-    const bool counts = is_finite && m >= kInt8Least;
-    to.scales[first / kInt8Group] = !is_finite ? __builtin_nanf("") : counts ? m / 127.0f : 0.0f;
-    const Lanes inverse = broadcast(counts ? 127.0f / m : 0.0f);
+    const law::ByteScale by = lanes_byte_scale(x + first, count);
+    to.scales[first / kInt8Group] = by.scale;
+    const Lanes inverse = broadcast(by.inverse);
     for (std::uint32_t i = first; i < first + count; i += kSumCols) {
       Ints codes[2], fine[2];
 #pragma GCC unroll 2
       for (unsigned half = 0; half < 2; ++half) {
         const std::uint32_t at = i + 16 * half;
-        const Lanes steps = counts ? load(x + at) * inverse : broadcast(0.0f);
+        const Lanes steps = by.inverse != 0 ? load(x + at) * inverse : broadcast(0.0f);
         const Lanes code = steps + round - round;
         codes[half] = to_int(code);
         fine[half] = to_int((steps - code) * broadcast(float{kFineSteps}) + round - round);

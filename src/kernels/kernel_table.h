@@ -69,8 +69,6 @@ struct MatmulKernels {
 
 // Columns of x that share one scale; the last group may be half as long.
 inline constexpr std::uint32_t kInt8Group = 64;
-// A group of x whose largest number is smaller counts as zeros: 127 / x would overflow.
-inline constexpr float kInt8Least = 0x1p-100f;
 // Of one step of a byte: what is left of a number, at most half a step, fits into a second byte.
 inline constexpr std::int32_t kFineSteps = 254;
 
@@ -120,7 +118,7 @@ using Int8Kernel = void (*)(const Int8Args&) noexcept;
 struct Int8Kernels {
   Int8Kernel affine2, affine3, affine4, affine5, affine6, affine8;
   // One row of x; n is a multiple of 32. Of a group, m is the largest |x|: scale = m / 127 and code = x * (127 / m),
-  // rounded to the nearest integer, ties to even; all zero where m < kInt8Least. Where a number of the group is not
+  // rounded to the nearest integer, ties to even; all zero where m < law::kByteLeast. Where a number of the group is not
   // finite, the scale is NaN and the codes are zero. fine = (x * (127 / m) - code) * kFineSteps, rounded likewise.
   void (*quantize)(const float* x, std::uint32_t n, const ByteRow& to) noexcept;
   // Products of 4-bit codes in registers, `rounds` times some, and nothing else: the peak that the kernels above are held
@@ -130,7 +128,7 @@ struct Int8Kernels {
 
 // The kernel for codes of so many bits, of MatmulKernels or Int8Kernels.
 template <class Kernels>
-auto affine_kernel(const Kernels& kernels, std::uint32_t bits) {
+[[gnu::always_inline]] inline auto affine_kernel(const Kernels& kernels, std::uint32_t bits) {
   switch (bits) {
     case 2: return kernels.affine2;
     case 3: return kernels.affine3;

@@ -42,6 +42,8 @@ MF_LANES void store(float* to, Lanes a) { _mm512_storeu_ps(to, a.v); }
 // Past the caches; `to` is a multiple of 64 bytes. Others see it after end_of_streams().
 MF_LANES void stream(float* to, Lanes a) { _mm512_stream_ps(to, a.v); }
 MF_LANES void end_of_streams() { _mm_sfence(); }
+// Into the second-level cache, which can wait for more lines than the first.
+MF_LANES void ask_for(const void* line) { __builtin_prefetch(line, 0, 2); }
 // The first `count` (0..16) lanes; the others are read as zero, and not written. Nothing beyond is touched.
 MF_LANES Lanes load_first(const float* from, std::size_t count) {
   return {_mm512_maskz_loadu_ps(first_lanes(count).v, from)};

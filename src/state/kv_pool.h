@@ -19,12 +19,16 @@
 #include <vector>
 
 #include "base/aligned_buffer.h"
+#include "base/arithmetic.h"
 #include "base/result.h"
 #include "base/thread_annotations.h"
 
 namespace moeflux {
 
 inline constexpr std::uint32_t kKvBlockPositions = 256;
+constexpr std::uint64_t kv_blocks_for(std::uint64_t positions) {
+  return divide_up<std::uint64_t>(positions, kKvBlockPositions);
+}
 
 class KvPool;
 

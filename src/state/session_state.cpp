@@ -9,14 +9,6 @@
 #include "base/check.h"
 
 namespace moeflux {
-namespace {
-
-std::size_t blocks_for(std::uint64_t positions) {
-  return divide_up<std::uint64_t>(positions, kKvBlockPositions);
-}
-
-}  // namespace
-
 Result<SessionState> SessionState::create(const ModelConfig& config, KvPool& pool, std::uint32_t context,
                                           KvNumbers numbers) {
   SessionState state(pool, state_shape_of(config, numbers));
@@ -29,7 +21,7 @@ Result<SessionState> SessionState::create(const ModelConfig& config, KvPool& poo
   state.tokens_.reserve(context);
   state.blocks_.resize(state.shape_.kv.size());
   for (std::size_t i = 0; i < state.blocks_.size(); ++i)
-    if (state.shape_.kv[i].heads != 0) state.blocks_[i].reserve(blocks_for(context));
+    if (state.shape_.kv[i].heads != 0) state.blocks_[i].reserve(kv_blocks_for(context));
   return state;
 }
 
@@ -61,7 +53,7 @@ Status SessionState::reserve(std::uint32_t rows) {
   MF_REQUIRE(rows <= context_ - position_, "the positions are in the context");
   const std::uint64_t end = std::uint64_t{position_} + rows;
   if (end <= reserved_end_) return {};
-  if (Status acquired = acquire_blocks(blocks_for(end)); !acquired) {
+  if (Status acquired = acquire_blocks(kv_blocks_for(end)); !acquired) {
     abandon();
     return acquired;
   }
@@ -88,7 +80,7 @@ Status SessionState::acquire_blocks(std::size_t wanted) {
 
 // Says in the blocks from the position on that their rows are taken up to `end`.
 void SessionState::claim_rows(std::uint64_t end) {
-  const std::size_t wanted = blocks_for(end);
+  const std::size_t wanted = kv_blocks_for(end);
   for (std::vector<KvBlock>& blocks : blocks_)
     for (std::size_t b = position_ / kKvBlockPositions; b < blocks.size() && b < wanted; ++b) {
       const std::uint64_t first = b * std::uint64_t{kKvBlockPositions};
@@ -103,7 +95,7 @@ void SessionState::abandon() {
   if (reserved_end_ > position_) claim_rows(position_);
   reserved_end_ = position_;
   for (std::vector<KvBlock>& blocks : blocks_)
-    if (blocks.size() > blocks_for(position_)) blocks.resize(blocks_for(position_));
+    if (blocks.size() > kv_blocks_for(position_)) blocks.resize(kv_blocks_for(position_));
 }
 
 void SessionState::commit(std::span<const TokenId> tokens) {
@@ -143,7 +135,7 @@ Result<Snapshot> SessionState::snapshot(std::shared_ptr<const void> owner) const
   }
   contents->blocks.resize(blocks_.size());
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
-    const std::size_t count = std::min(blocks_[i].size(), blocks_for(position_));
+    const std::size_t count = std::min(blocks_[i].size(), kv_blocks_for(position_));
     contents->blocks[i].assign(blocks_[i].begin(), blocks_[i].begin() + static_cast<std::ptrdiff_t>(count));
   }
   return Snapshot(std::move(contents));

@@ -10,7 +10,7 @@ std::size_t KvShape::block_bytes() const {
 }
 
 std::uint64_t StateShape::kv_bytes(std::uint64_t positions) const {
-  const std::uint64_t blocks = divide_up<std::uint64_t>(positions, kKvBlockPositions);
+  const std::uint64_t blocks = kv_blocks_for(positions);
   std::uint64_t bytes = 0;
   for (const KvShape& shape : kv)
     if (shape.heads != 0) bytes += blocks * KvPool::block_bytes(shape.block_bytes());

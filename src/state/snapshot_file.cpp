@@ -49,10 +49,6 @@ std::uint64_t layer_bytes(const StateShape& shape, std::size_t layer, std::uint6
   return (positions * row_words(shape.kv[layer]) + recurrent.conv_size + recurrent.delta_size) * kFloat;
 }
 
-std::size_t blocks_for(std::uint64_t positions) {
-  return divide_up<std::uint64_t>(positions, kKvBlockPositions);
-}
-
 // ---- Writing ----------------------------------------------------------------------------------------------------
 
 // Gathers small pieces, and hashes what goes out.
@@ -133,7 +129,7 @@ Result<std::shared_ptr<Snapshot::Contents>> empty_contents(const StateShape& sha
   for (std::size_t layer = 0; layer < shape.kv.size(); ++layer) {
     const KvShape& kv = shape.kv[layer];
     if (kv.heads == 0) continue;
-    for (std::size_t b = 0; b < blocks_for(positions); ++b) {
+    for (std::size_t b = 0; b < kv_blocks_for(positions); ++b) {
       MF_TRY(KvBlockRef memory, from.pool.acquire(kv.block_bytes()));
       memory.set_filled(static_cast<std::uint32_t>(
           std::min<std::uint64_t>(kKvBlockPositions, positions - b * std::uint64_t{kKvBlockPositions})));
