@@ -252,7 +252,8 @@ class Attention {
   float max_[kQueries] = {}, sum_[kQueries] = {};
 };
 
-// A head of 128 x 128 over 64 rows; an operation is a product of the state with key or query, or its update.
+// Heads of 128 x 128: 64 rows of one, where an operation is a product of the state with key or query, or its update; and
+// one row of a layer's heads, as in decoding, whose states come from memory and go there.
 class DeltaRule {
  public:
   static constexpr std::uint32_t kDim = 128, kRows = 64;
@@ -263,17 +264,17 @@ class DeltaRule {
     for (float& number : rows_) number = any(random);
   }
   bool allocate() {
-    auto memory = HugeBuffer::create(2 * kHeads * kStateBytes);
+    auto memory = HugeBuffer::create(std::size_t{2} * kLayers * kHeads * kStateSize * sizeof(float));
     if (!memory) return false;
-    states_ = *std::move(memory);
+    memory_ = *std::move(memory);
+    // Memory that nobody has written is one page of zeros, which is in the cache.
+    std::fill_n(state(0, 0), std::size_t{2} * kLayers * kHeads * kStateSize, 0.01f);
     return true;
   }
 
-  // One row of many heads, as in decoding: states come from memory and go there. Else 64 rows of one head.
-  Case make_case(const KernelTable& table, bool once) {
-    return {once ? "delta rule 128 x 128 once" : "delta rule 128 x 128", once ? "GB/s" : "GMAC/s",
-            once ? 2.0 * kStateBytes : 3.0 * kRows * kDim * kDim,
-            [this, &table, once](std::size_t call) {
+  Case rows_case(const KernelTable& table) {
+    return {"delta rule 128 x 128", "GMAC/s", 3.0 * kRows * kStateSize,
+            [this, &table](std::size_t) {
               DeltaRuleArgs args;
               args.queries = rows_.data();
               args.keys = rows_.data() + kDim;
@@ -281,23 +282,43 @@ class DeltaRule {
               args.query_stride = args.key_stride = args.value_stride = 3 * kDim;
               args.decay = args.beta = rows_.data();
               args.decay_stride = args.beta_stride = 3 * kDim;
-              args.rows = once ? 1 : kRows;
+              args.rows = kRows;
               args.key_dim = args.value_dim = kDim;
-              auto* const states = reinterpret_cast<float*>(states_.data());
-              const std::size_t head = once ? call % kHeads : 0;
-              args.state_in = states + head * kDim * kDim;
-              args.next_state = once ? states + (head + 1) % kHeads * kDim * kDim : nullptr;
-              args.state_out = once ? states + (kHeads + head) * kDim * kDim : states;
+              args.state_in = args.state_out = state(0, 0);
               args.y = y_.data();
               args.y_stride = kDim;
               table.delta_net->delta_rule(args);
             },
-            once ? 4 * kHeads : 200};
+            200};
+  }
+
+  Case step_case(const KernelTable& table) {
+    return {"delta rule 128 x 128 once", "GB/s", 2.0 * kHeads * kStateSize * sizeof(float),
+            [this, &table](std::size_t call) {
+              const std::size_t layer = call % kLayers, side = call / kLayers % 2;
+              DeltaHead heads[kHeads];
+              for (std::size_t i = 0; i < kHeads; ++i)
+                heads[i] = {rows_.data(),
+                            rows_.data() + kDim,
+                            rows_.data() + 2 * kDim,
+                            0.9f,
+                            0.5f,
+                            state(side, layer) + i * kStateSize,
+                            state(1 - side, layer) + i * kStateSize,
+                            y_.data()};
+              table.delta_net->delta_step({heads, kHeads, kDim, kDim});
+            },
+            4 * kLayers};
   }
 
  private:
-  static constexpr std::size_t kHeads = 768, kStateBytes = std::size_t{kDim} * kDim * sizeof(float);
-  HugeBuffer states_;
+  static constexpr std::size_t kLayers = 24, kHeads = 32, kStateSize = std::size_t{kDim} * kDim;
+
+  float* state(std::size_t side, std::size_t layer) {
+    return reinterpret_cast<float*>(memory_.data()) + (side * kLayers + layer) * kHeads * kStateSize;
+  }
+
+  HugeBuffer memory_;  // two sides
   std::vector<float> rows_ = std::vector<float>(std::size_t{kRows} * 3 * kDim);
   std::vector<float> y_ = std::vector<float>(kRows * kDim);
 };
@@ -363,8 +384,8 @@ bool prepare(Suite& suite, const KernelTable& table, const Arguments& arguments)
   }
   if (wants("delta")) {
     if (!suite.delta_rule.allocate()) return fmt::print(stderr, "kernels_bench: not enough memory\n"), false;
-    suite.cases.push_back(suite.delta_rule.make_case(table, true));
-    suite.cases.push_back(suite.delta_rule.make_case(table, false));
+    suite.cases.push_back(suite.delta_rule.step_case(table));
+    suite.cases.push_back(suite.delta_rule.rows_case(table));
   }
   return true;
 }

@@ -153,37 +153,53 @@ void CpuOps::decay_beta(Rows a, Rows b, std::span<const float> rate, std::span<c
   });
 }
 
+// Heads of segments of one row, as in decoding, are given to the kernel together.
 void CpuOps::delta_rule(std::span<const RecurrentSegment> segments, const DeltaRuleShape& shape,
                         Heads queries, Heads keys, Heads values, Rows decay, Rows beta, Heads y) {
+  const Scope scope(*this);
   const std::uint32_t sharing = shape.value_heads / shape.key_heads;
   const std::uint64_t state_size = std::uint64_t{shape.key_dim} * shape.value_dim;
-  region(segments.size() * shape.value_heads, [&](std::uint64_t begin, std::uint64_t end, unsigned) {
-    for (std::uint64_t i = begin; i < end; ++i) {
-      const RecurrentSegment& segment = segments[i / shape.value_heads];
-      const std::uint64_t head = i % shape.value_heads;
-      const std::uint32_t row = segment.first_row;
-      DeltaRuleArgs args;
-      args.queries = queries.head(row, head / sharing);
-      args.keys = keys.head(row, head / sharing);
-      args.values = values.head(row, head);
-      args.query_stride = queries.stride;
-      args.key_stride = keys.stride;
-      args.value_stride = values.stride;
-      args.decay = decay.row(row) + head;
-      args.beta = beta.row(row) + head;
-      args.decay_stride = decay.stride;
-      args.beta_stride = beta.stride;
-      args.rows = segment.rows;
-      args.key_dim = shape.key_dim;
-      args.value_dim = shape.value_dim;
-      args.state_in = segment.before + head * state_size;
-      if (i + 1 < end)
-        args.next_state =
-            segments[(i + 1) / shape.value_heads].before + (i + 1) % shape.value_heads * state_size;
-      args.state_out = segment.after + head * state_size;
-      args.y = y.head(row, head);
-      args.y_stride = y.stride;
-      kernels_->delta_net->delta_rule(args);
+  const std::span<DeltaHead> heads = take_host<DeltaHead>(segments.size() * shape.value_heads);
+  const auto segment_of = [&](std::uint64_t i) -> const RecurrentSegment& {
+    return segments[i / shape.value_heads];
+  };
+  const auto first_row_of = [&](std::uint64_t i) {
+    const RecurrentSegment& segment = segment_of(i);
+    const std::uint32_t row = segment.first_row;
+    const std::uint64_t head = i % shape.value_heads;
+    return DeltaHead{queries.head(row, head / sharing),
+                     keys.head(row, head / sharing),
+                     values.head(row, head),
+                     decay.row(row)[head],
+                     beta.row(row)[head],
+                     segment.before + head * state_size,
+                     segment.after + head * state_size,
+                     y.head(row, head)};
+  };
+  const auto run_rows = [&](std::uint64_t i) {
+    const RecurrentSegment& segment = segment_of(i);
+    const std::uint64_t head = i % shape.value_heads;
+    DeltaRuleArgs args = rule_of_head({nullptr, 0, shape.key_dim, shape.value_dim}, first_row_of(i));
+    args.query_stride = queries.stride;
+    args.key_stride = keys.stride;
+    args.value_stride = values.stride;
+    args.decay = decay.row(segment.first_row) + head;
+    args.beta = beta.row(segment.first_row) + head;
+    args.decay_stride = decay.stride;
+    args.beta_stride = beta.stride;
+    args.rows = segment.rows;
+    args.y_stride = y.stride;
+    kernels_->delta_net->delta_rule(args);
+  };
+  region(heads.size(), [&](std::uint64_t begin, std::uint64_t end, unsigned) {
+    for (std::uint64_t i = begin; i < end;) {
+      if (segment_of(i).rows != 1) {
+        run_rows(i++);
+        continue;
+      }
+      const std::uint64_t first = i;
+      for (; i < end && segment_of(i).rows == 1; ++i) heads[i] = first_row_of(i);
+      kernels_->delta_net->delta_step({&heads[first], i - first, shape.key_dim, shape.value_dim});
     }
   });
 }

@@ -57,6 +57,10 @@ void delta_rule(const DeltaRuleArgs& args) noexcept {
   }
 }
 
+void delta_step(const DeltaStepArgs& args) noexcept {
+  for (std::size_t i = 0; i < args.head_count; ++i) delta_rule(rule_of_head(args, args.heads[i]));
+}
+
 void decay_beta(const float* a, const float* b, const float* rate, const float* dt_bias, std::uint32_t n,
                 float* decay, float* beta) noexcept {
   for (std::uint32_t i = 0; i < n; ++i) {
@@ -67,6 +71,7 @@ void decay_beta(const float* a, const float* b, const float* rate, const float* 
 
 }  // namespace
 
-const DeltaNetKernels kScalarDeltaNet = {.conv = conv, .delta_rule = delta_rule, .decay_beta = decay_beta};
+const DeltaNetKernels kScalarDeltaNet = {
+    .conv = conv, .delta_rule = delta_rule, .delta_step = delta_step, .decay_beta = decay_beta};
 
 }  // namespace moeflux

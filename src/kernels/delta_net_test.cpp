@@ -1,11 +1,15 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
+#include <utility>
 #include <vector>
 
+#include "base/aligned_buffer.h"
 #include "kernels/isa_tables.h"
 #include "kernels/test_grid.h"
 
@@ -212,6 +216,81 @@ TEST_P(DeltaRuleOnEveryIsa, OfRowsAtOnceIsThatOfRowAfterRow) {
     RC_ASSERT(same_bits(stepwise, recall(kernels, in)));
   }));
 }
+
+// ---- One row of many heads ------------------------------------------------------------------------------
+
+// Heads of one row; their states are one after another, as a session has them.
+struct Step {
+  std::vector<Head> heads;
+  AlignedBuffer states;  // before, and then after
+  std::size_t state_size;
+
+  Step(Random& random, std::size_t count, std::uint32_t key_dim, std::uint32_t value_dim,
+       Numbers kind = Numbers::plain)
+      : state_size(std::size_t{key_dim} * value_dim) {
+    for (std::size_t i = 0; i < count; ++i) heads.emplace_back(random, 1, key_dim, value_dim, kind);
+    states = *AlignedBuffer::create(2 * count * state_size * sizeof(float));
+    for (std::size_t i = 0; i < count; ++i) std::copy_n(heads[i].state.data(), state_size, before(i));
+  }
+  float* before(std::size_t head) { return reinterpret_cast<float*>(states.data()) + head * state_size; }
+  float* after(std::size_t head) { return before(heads.size() + head); }
+};
+
+// The step's outputs, and its states after it: in the second half of its memory, or where they were before.
+std::vector<Recalled> take(const DeltaNetKernels& kernels, Step& step, bool in_place = false) {
+  std::vector<DeltaHead> heads;
+  std::vector<Recalled> out;
+  for (const Head& head : step.heads) out.emplace_back(head);
+  for (std::size_t i = 0; i < step.heads.size(); ++i) {
+    const Head& in = step.heads[i];
+    heads.push_back({in.queries.row(0), in.keys.row(0), in.values.row(0), in.decay.row(0)[0],
+                     in.beta.row(0)[0], step.before(i), in_place ? step.before(i) : step.after(i),
+                     out[i].y.row(0)});
+  }
+  kernels.delta_step({heads.data(), heads.size(), static_cast<std::uint32_t>(step.heads[0].keys.cols()),
+                      static_cast<std::uint32_t>(step.heads[0].values.cols())});
+  for (std::size_t i = 0; i < heads.size(); ++i)
+    std::copy_n(heads[i].state_out, step.state_size, out[i].state.data());
+  return out;
+}
+
+class DeltaStepOnEveryIsa : public test::OnEveryIsa {};
+INSTANTIATE_TEST_SUITE_P(, DeltaStepOnEveryIsa, testing::ValuesIn(compiled_kernels()), test::isa_name);
+
+TEST_P(DeltaStepOnEveryIsa, IsTheRuleOfEachHead) {
+  const DeltaNetKernels& kernels = *GetParam()->delta_net;
+  Random random(9);
+  constexpr std::pair<std::uint32_t, std::uint32_t> kShapes[] = {
+      {128, 128}, {8, 64}, {16, 16}, {24, 256}, {40, 192}, {128, 512}, {12, 64}, {7, 64}, {64, 20}, {1, 1}};
+  for (const auto& [key_dim, value_dim] : kShapes)
+    for (const std::size_t count : {1u, 2u, 3u, 33u})
+      for (const Numbers kind : kKinds) {
+        Step step(random, count, key_dim, value_dim, kind);
+        const std::vector<Recalled> out = take(kernels, step);
+        for (std::size_t i = 0; i < count; ++i)
+          EXPECT_TRUE(same_bits(out[i], recall(kScalarDeltaNet, step.heads[i])))
+              << key_dim << " and " << value_dim << ", head " << i << " of " << count;
+      }
+}
+
+TEST_P(DeltaStepOnEveryIsa, LeavesTheStateBeforeItAsItWas) {
+  Random random(10);
+  Step step(random, 5, 128, 128);
+  take(*GetParam()->delta_net, step);
+  for (std::size_t i = 0; i < 5; ++i)
+    EXPECT_EQ(std::memcmp(step.before(i), step.heads[i].state.data(), step.state_size * sizeof(float)), 0)
+        << i;
+}
+
+TEST_P(DeltaStepOnEveryIsa, MayReplaceTheState) {
+  Random random(11);
+  Step step(random, 5, 128, 128);
+  const std::vector<Recalled> out = take(*GetParam()->delta_net, step, true);
+  for (std::size_t i = 0; i < 5; ++i)
+    EXPECT_TRUE(same_bits(out[i], recall(kScalarDeltaNet, step.heads[i]))) << i;
+}
+
+// ---- In double arithmetic -------------------------------------------------------------------------------
 
 // The rule for one value channel in double arithmetic, with a bound on the distance of a float computation
 // from it that is carried along: every line adds the error of what it reads and that of its own rounding.

@@ -74,6 +74,21 @@ void conv(const ConvArgs& args) noexcept {
   }
 }
 
+// ---- The delta rule -----------------------------------------------------------------------------------------
+
+template <unsigned Groups>
+MF_LANES void clear_chains(Lanes (&chain)[4][Groups]) {
+#pragma GCC unroll 4
+  for (unsigned c = 0; c < 4; ++c)
+#pragma GCC unroll 4
+    for (unsigned g = 0; g < Groups; ++g) chain[c][g] = broadcast(0.0f);
+}
+
+template <unsigned Groups>
+MF_LANES Lanes sum_of_chains(const Lanes (&chain)[4][Groups], unsigned g) {
+  return (chain[0][g] + chain[1][g]) + (chain[2][g] + chain[3][g]);
+}
+
 // Channels [at, at + count) of the state: 16 * Groups, or less in a single group. Channels do not depend on
 // each other, so a strip goes through all rows before the next one begins. The decayed state is computed
 // twice, which is cheaper than storing it between the two passes.
@@ -81,22 +96,12 @@ void conv(const ConvArgs& args) noexcept {
 // Tried and dropped: updating for one row and multiplying with the key of the next in the same pass, four operations a
 // number instead of five and one load instead of two, but half as many channels at a time: 24 instead of 29 G products
 // a second, and 15 where the strip lies instead of in a copy.
-//
-// Once: a single row, as in decoding. Its state comes from memory, and goes back there: as much of the next state as is
-// computed of this one is asked for meanwhile, at `ahead` (null: there is none), and the new state does not pass through
-// the caches. Both are many: 2 MB a layer.
-template <unsigned Groups, bool Once>
-MF_LANES void rule_of_strip(const DeltaRuleArgs& args, std::size_t at, std::size_t count,
-                            const float*& ahead) {
+template <unsigned Groups>
+MF_LANES void rule_of_strip(const DeltaRuleArgs& args, std::size_t at, std::size_t count) {
   const bool whole = count == Groups * kWidth;
   const std::size_t key_dim = args.key_dim, stride = args.value_dim;
   const float* before = args.state_in + at;
   float* const after = args.state_out + at;
-  const auto ask = [&ahead](unsigned lines) {
-    if (ahead == nullptr) return;
-#pragma GCC unroll 4
-    for (unsigned line = 0; line < lines; ++line, ahead += kWidth) ask_for(ahead);
-  };
 
   for (std::size_t t = 0; t < args.rows; ++t, before = after) {
     const float* const query = args.queries + t * args.query_stride;
@@ -109,23 +114,12 @@ MF_LANES void rule_of_strip(const DeltaRuleArgs& args, std::size_t at, std::size
     };
 
     Lanes chain[4][Groups];
-    const auto clear_chains = [&chain] {
-#pragma GCC unroll 4
-      for (unsigned c = 0; c < 4; ++c)
-#pragma GCC unroll 4
-        for (unsigned g = 0; g < Groups; ++g) chain[c][g] = broadcast(0.0f);
-    };
-    const auto sum_of_chains = [&chain](unsigned g) {
-      return (chain[0][g] + chain[1][g]) + (chain[2][g] + chain[3][g]);
-    };
-
-    clear_chains();
+    clear_chains(chain);
     for (std::size_t k = 0; k < key_dim; k += 4) {
 #pragma GCC unroll 4
       for (unsigned c = 0; c < 4; ++c) {
         if (k + c >= key_dim) break;
         const Lanes key_k = broadcast(key[k + c]);
-        if constexpr (Once) ask((Groups + 1) / 2);
 #pragma GCC unroll 4
         for (unsigned g = 0; g < Groups; ++g) chain[c][g] = fma(decayed(k + c, g), key_k, chain[c][g]);
       }
@@ -134,23 +128,20 @@ MF_LANES void rule_of_strip(const DeltaRuleArgs& args, std::size_t at, std::size
 #pragma GCC unroll 4
     for (unsigned g = 0; g < Groups; ++g) {
       const float* const value = args.values + t * args.value_stride + at + g * kWidth;
-      delta[g] = ((whole ? load(value) : load_first(value, count)) - sum_of_chains(g)) * beta;
+      delta[g] = ((whole ? load(value) : load_first(value, count)) - sum_of_chains(chain, g)) * beta;
     }
 
-    clear_chains();
+    clear_chains(chain);
     for (std::size_t k = 0; k < key_dim; k += 4) {
 #pragma GCC unroll 4
       for (unsigned c = 0; c < 4; ++c) {
         if (k + c >= key_dim) break;
         const Lanes key_k = broadcast(key[k + c]), query_k = broadcast(query[k + c]);
-        if constexpr (Once) ask(Groups / 2);
 #pragma GCC unroll 4
         for (unsigned g = 0; g < Groups; ++g) {
           const Lanes state = fma(key_k, delta[g], decayed(k + c, g));
           float* const to = after + (k + c) * stride + g * kWidth;
-          if constexpr (Once) {
-            stream(to, state);
-          } else if (whole) {
+          if (whole) {
             store(to, state);
           } else {
             store_first(to, state, count);
@@ -163,27 +154,173 @@ MF_LANES void rule_of_strip(const DeltaRuleArgs& args, std::size_t at, std::size
     for (unsigned g = 0; g < Groups; ++g) {
       float* const y = args.y + t * args.y_stride + at + g * kWidth;
       if (whole) {
-        store(y, sum_of_chains(g));
+        store(y, sum_of_chains(chain, g));
       } else {
-        store_first(y, sum_of_chains(g), count);
+        store_first(y, sum_of_chains(chain, g), count);
       }
     }
   }
 }
 
+constexpr std::size_t kStrip = kChainSets * kWidth;
+
 void delta_rule(const DeltaRuleArgs& args) noexcept {
-  constexpr std::size_t kStrip = kChainSets * kWidth;
   const std::size_t dim = args.value_dim;
   std::size_t at = 0;
-  const float* ahead = args.next_state;
-  if (args.rows == 1 && dim % kStrip == 0 && reinterpret_cast<std::uintptr_t>(args.state_out) % 64 == 0) {
-    for (; at < dim; at += kStrip) rule_of_strip<kChainSets, true>(args, at, kStrip, ahead);
-    end_of_streams();
+  for (; at + kStrip <= dim; at += kStrip) rule_of_strip<kChainSets>(args, at, kStrip);
+  for (; at + kWidth <= dim; at += kWidth) rule_of_strip<1>(args, at, kWidth);
+  if (at < dim) rule_of_strip<1>(args, at, dim - at);
+}
+
+// ---- One row of many heads ----------------------------------------------------------------------------------
+//
+// 128 KB a head are read and written, and little is computed: memory is the limit, if it always has something to do. So a
+// head is updated, a few keys at a time, while the same keys of the next head's state are multiplied: reads and writes
+// alternate every 2 KB. New states go past the caches. States are asked for 16 KB ahead, most of it between the writes and the
+// reads, the rest in pairs among the writes.
+//
+// Microseconds a head of 128 x 128, one thread of a Zen 4 whose memory copies 128 KB in 3.3:
+//   5.4 to 5.9  head after head, the next one asked for meanwhile, evenly
+//   4.3 to 4.6  as here, whether 8, 16, 24 or 48 KB ahead
+//   5.3 to 6.2  as here, asked for evenly, or all of it before the writes, or among them; 10 without asking
+//   5.5         16, 32 or 64 keys at a time; 4.9 with 4
+//   4.9         both heads in one loop, half as many channels
+//   3.0 to 3.7  where the new state replaces the old one, which a step that may fail cannot do
+constexpr std::size_t kKeysAtOnce = 8;
+constexpr std::size_t kBlocksAhead = 4;  // of so many keys
+constexpr std::size_t kMostValues = 256;
+// Lines of a block's strip, and how many of them are asked for after each pair of keys that is written.
+constexpr unsigned kLinesOfStrip = kKeysAtOnce * kChainSets, kLinesAPair = kChainSets / 2;
+
+// The chains of all channels, between one block of keys and the next.
+using KeptChains = float[4][kMostValues];
+
+template <unsigned Groups>
+MF_LANES void load_chains(const KeptChains& kept, std::size_t at, Lanes (&chain)[4][Groups]) {
+#pragma GCC unroll 4
+  for (unsigned c = 0; c < 4; ++c)
+#pragma GCC unroll 4
+    for (unsigned g = 0; g < Groups; ++g) chain[c][g] = load(kept[c] + at + g * kWidth);
+}
+template <unsigned Groups>
+MF_LANES void store_chains(KeptChains& kept, std::size_t at, const Lanes (&chain)[4][Groups]) {
+#pragma GCC unroll 4
+  for (unsigned c = 0; c < 4; ++c)
+#pragma GCC unroll 4
+    for (unsigned g = 0; g < Groups; ++g) store(kept[c] + at + g * kWidth, chain[c][g]);
+}
+MF_LANES Lanes sum_of_kept(const KeptChains& kept, std::size_t at) {
+  return (load(kept[0] + at) + load(kept[1] + at)) + (load(kept[2] + at) + load(kept[3] + at));
+}
+MF_LANES void clear_kept(KeptChains& kept, std::size_t dim) {
+  for (auto& chain : kept)
+    for (std::size_t at = 0; at < dim; at += kWidth) store(chain + at, broadcast(0.0f));
+}
+
+MF_LANES void ask_for_lines(const float*& ahead, unsigned count) {
+#pragma GCC unroll 32
+  for (unsigned line = 0; line < count; ++line, ahead += kWidth) ask_for_here(ahead);
+}
+
+// Some keys, and the channels of a strip, of a state of `dim` channels: what it remembers of the key.
+MF_LANES void remember(const DeltaHead& head, std::size_t dim, std::size_t first_key, std::size_t at,
+                       KeptChains& remembered, const float*& ahead) {
+  const Lanes decay = broadcast(head.decay);
+  const float* const keys = head.key + first_key;
+  const float* const state = head.state_in + first_key * dim + at;
+  ask_for_lines(ahead, kLinesOfStrip - kKeysAtOnce / 2 * kLinesAPair);
+  Lanes chain[4][kChainSets];
+  load_chains(remembered, at, chain);
+#pragma GCC unroll 2
+  for (std::size_t k = 0; k < kKeysAtOnce; k += 4) {
+#pragma GCC unroll 4
+    for (unsigned c = 0; c < 4; ++c) {
+      const Lanes key = broadcast(keys[k + c]);
+#pragma GCC unroll 4
+      for (unsigned g = 0; g < kChainSets; ++g)
+        chain[c][g] = fma(load(state + (k + c) * dim + g * kWidth) * decay, key, chain[c][g]);
+    }
+  }
+  store_chains(remembered, at, chain);
+}
+
+// The same keys and channels: the new state, and what it answers to the query. delta: [dim].
+MF_LANES void update(const DeltaHead& head, std::size_t dim, std::size_t first_key, std::size_t at,
+                     const float* delta, KeptChains& answered, const float*& ahead) {
+  const Lanes decay = broadcast(head.decay);
+  const float *const keys = head.key + first_key, *const queries = head.query + first_key;
+  const float* const before = head.state_in + first_key * dim + at;
+  float* const after = head.state_out + first_key * dim + at;
+  Lanes chain[4][kChainSets], correction[kChainSets];
+  load_chains(answered, at, chain);
+#pragma GCC unroll 4
+  for (unsigned g = 0; g < kChainSets; ++g) correction[g] = load(delta + at + g * kWidth);
+#pragma GCC unroll 2
+  for (std::size_t k = 0; k < kKeysAtOnce; k += 4) {
+#pragma GCC unroll 4
+    for (unsigned c = 0; c < 4; ++c) {
+      const Lanes key = broadcast(keys[k + c]), query = broadcast(queries[k + c]);
+#pragma GCC unroll 4
+      for (unsigned g = 0; g < kChainSets; ++g) {
+        const std::size_t place = (k + c) * dim + g * kWidth;
+        const Lanes state = fma(key, correction[g], load(before + place) * decay);
+        stream(after + place, state);
+        if (c % 2 == 1 && g + 1 == kChainSets) ask_for_lines(ahead, kLinesAPair);
+        chain[c][g] = fma(state, query, chain[c][g]);
+      }
+    }
+  }
+  store_chains(answered, at, chain);
+}
+
+bool is_made_of_blocks(const DeltaStepArgs& args) {
+  bool is_aligned = args.head_count != 0;
+  for (std::size_t i = 0; i < args.head_count; ++i)
+    is_aligned = is_aligned && reinterpret_cast<std::uintptr_t>(args.heads[i].state_out) % 64 == 0;
+  return is_aligned && args.key_dim % kKeysAtOnce == 0 && args.value_dim % kStrip == 0 &&
+         args.value_dim <= kMostValues;
+}
+
+void delta_step(const DeltaStepArgs& args) noexcept {
+  if (!is_made_of_blocks(args)) {
+    for (std::size_t i = 0; i < args.head_count; ++i) delta_rule(rule_of_head(args, args.heads[i]));
     return;
   }
-  for (; at + kStrip <= dim; at += kStrip) rule_of_strip<kChainSets, false>(args, at, kStrip, ahead);
-  for (; at + kWidth <= dim; at += kWidth) rule_of_strip<1, false>(args, at, kWidth, ahead);
-  if (at < dim) rule_of_strip<1, false>(args, at, dim - at, ahead);
+  const std::size_t dim = args.value_dim, blocks = args.key_dim / kKeysAtOnce;
+  // What is asked for while block `block` of head `head` is read. Behind the last head: what is in the cache.
+  const auto block_ahead = [&args, dim, blocks](std::size_t head, std::size_t block) {
+    head += (block + kBlocksAhead) / blocks;
+    block = (block + kBlocksAhead) % blocks;
+    if (head >= args.head_count) head = args.head_count - 1;
+    return args.heads[head].state_in + block * kKeysAtOnce * dim;
+  };
+
+  alignas(64) KeptChains remembered, answered;
+  alignas(64) float delta[kMostValues];
+  clear_kept(remembered, dim);
+  for (std::size_t block = 0; block < blocks; ++block) {
+    const float* ahead = block_ahead(0, block);
+    for (std::size_t at = 0; at < dim; at += kStrip)
+      remember(args.heads[0], dim, block * kKeysAtOnce, at, remembered, ahead);
+  }
+  for (std::size_t i = 0; i < args.head_count; ++i) {
+    const DeltaHead& head = args.heads[i];
+    const DeltaHead* const next = i + 1 < args.head_count ? &head + 1 : nullptr;
+    for (std::size_t at = 0; at < dim; at += kWidth)
+      store(delta + at, (load(head.value + at) - sum_of_kept(remembered, at)) * broadcast(head.beta));
+    clear_kept(remembered, dim);
+    clear_kept(answered, dim);
+    for (std::size_t block = 0; block < blocks; ++block) {
+      const std::size_t first_key = block * kKeysAtOnce;
+      const float* ahead = block_ahead(i + 1, block);
+      for (std::size_t at = 0; at < dim; at += kStrip) {
+        update(head, dim, first_key, at, delta, answered, ahead);
+        if (next != nullptr) remember(*next, dim, first_key, at, remembered, ahead);
+      }
+    }
+    for (std::size_t at = 0; at < dim; at += kWidth) store(head.y + at, sum_of_kept(answered, at));
+  }
+  end_of_streams();
 }
 
 void decay_beta(const float* a, const float* b, const float* rate, const float* dt_bias, std::uint32_t n,
@@ -196,7 +333,8 @@ void decay_beta(const float* a, const float* b, const float* rate, const float* 
   }
 }
 
-constexpr DeltaNetKernels kDeltaNet = {.conv = conv, .delta_rule = delta_rule, .decay_beta = decay_beta};
+constexpr DeltaNetKernels kDeltaNet = {
+    .conv = conv, .delta_rule = delta_rule, .delta_step = delta_step, .decay_beta = decay_beta};
 
 }  // namespace
 }  // namespace moeflux

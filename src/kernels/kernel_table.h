@@ -254,16 +254,48 @@ struct DeltaRuleArgs {
   std::uint64_t decay_stride = 0, beta_stride = 0;
   std::uint32_t rows = 0;
   std::uint32_t key_dim = 0, value_dim = 0;
-  const float* state_in = nullptr;    // before the first row
-  const float* next_state = nullptr;  // is used next, and may be far: asked for meanwhile; null: none
-  float* state_out = nullptr;         // after the last one; may be state_in
-  float* y = nullptr;                 // [rows][value_dim]
+  const float* state_in = nullptr;  // before the first row
+  float* state_out = nullptr;       // after the last one; may be state_in
+  float* y = nullptr;               // [rows][value_dim]
   std::uint64_t y_stride = 0;
 };
+
+// One row of some heads, as in decoding: the same rule. States come from memory and go there, so heads are given together:
+// one is read while the one before it is written.
+struct DeltaHead {
+  const float *query = nullptr, *key = nullptr, *value = nullptr;
+  float decay = 0, beta = 0;
+  const float* state_in = nullptr;
+  float* state_out = nullptr;  // no other head's state; may be state_in
+  float* y = nullptr;          // [value_dim]
+};
+struct DeltaStepArgs {
+  const DeltaHead* heads = nullptr;  // [head_count]
+  std::uint64_t head_count = 0;
+  std::uint32_t key_dim = 0, value_dim = 0;
+};
+
+// A head of a step as rows of its own, of which there is one.
+[[gnu::always_inline]] inline DeltaRuleArgs rule_of_head(const DeltaStepArgs& args, const DeltaHead& head) {
+  DeltaRuleArgs rule;
+  rule.queries = head.query;
+  rule.keys = head.key;
+  rule.values = head.value;
+  rule.decay = &head.decay;
+  rule.beta = &head.beta;
+  rule.rows = 1;
+  rule.key_dim = args.key_dim;
+  rule.value_dim = args.value_dim;
+  rule.state_in = head.state_in;
+  rule.state_out = head.state_out;
+  rule.y = head.y;
+  return rule;
+}
 
 struct DeltaNetKernels {
   void (*conv)(const ConvArgs&) noexcept;
   void (*delta_rule)(const DeltaRuleArgs&) noexcept;
+  void (*delta_step)(const DeltaStepArgs&) noexcept;
   // decay = exp(rate * softplus(a + dt_bias)), beta = sigmoid(b); all [n].
   void (*decay_beta)(const float* a, const float* b, const float* rate, const float* dt_bias, std::uint32_t n,
                      float* decay, float* beta) noexcept;

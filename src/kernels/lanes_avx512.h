@@ -44,6 +44,10 @@ MF_LANES void stream(float* to, Lanes a) { _mm512_stream_ps(to, a.v); }
 MF_LANES void end_of_streams() { _mm_sfence(); }
 // Into the second-level cache, which can wait for more lines than the first.
 MF_LANES void ask_for(const void* line) { __builtin_prefetch(line, 0, 2); }
+// The same at this very place: compilers move the other one about, and where it stands among writes can matter.
+MF_LANES void ask_for_here(const void* line) {
+  asm volatile("prefetcht1 %0" ::"m"(*static_cast<const char*>(line)) : "memory");
+}
 // The first `count` (0..16) lanes; the others are read as zero, and not written. Nothing beyond is touched.
 MF_LANES Lanes load_first(const float* from, std::size_t count) {
   return {_mm512_maskz_loadu_ps(first_lanes(count).v, from)};

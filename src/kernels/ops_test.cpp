@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -468,16 +469,18 @@ TEST_P(OpsOnEveryIsa, RecurrentRowsHaveTheSameBitsHoweverTheyAreCut) {
     std::vector<float> conv = std::vector<float>((kWidth - 1) * kChannels);
     std::vector<float> delta = std::vector<float>(4 * 24 * 20);
   };
-  // Each step takes `cut` more rows of both sessions.
-  const auto run = [&](CpuOps& ops, std::uint32_t cut) {
+  // Each step takes so many more rows of the first session, and of the second.
+  const auto run = [&](CpuOps& ops, std::array<std::uint32_t, 2> cuts) {
     Grid mixed(2 * kRows, kChannels), y(2 * kRows, 4 * 20);
     Grid a = decay, b = beta;
     ops.decay_beta(rows_of(a), rows_of(b), {rate.data(), 4}, {dt_bias.data(), 4}, rows_of(a), rows_of(b));
     State before[2], after[2];
-    for (std::uint32_t first = 0; first < kRows; first += cut) {
-      const std::uint32_t count = std::min(cut, kRows - first);
+    for (std::uint32_t step = 0; step * std::min(cuts[0], cuts[1]) < kRows; ++step) {
       std::vector<RecurrentSegment> conv, delta;
       for (std::uint32_t s = 0; s < 2; ++s) {
+        const std::uint32_t first = step * cuts[s];
+        if (first >= kRows) continue;
+        const std::uint32_t count = std::min(cuts[s], kRows - first);
         conv.push_back({s * kRows + first, count, before[s].conv.data(), after[s].conv.data()});
         delta.push_back({s * kRows + first, count, before[s].delta.data(), after[s].delta.data()});
       }
@@ -492,12 +495,13 @@ TEST_P(OpsOnEveryIsa, RecurrentRowsHaveTheSameBitsHoweverTheyAreCut) {
   };
 
   Processor by_the_law(1, scalar());
-  const Grid expected = run(by_the_law.ops, kRows);
+  const Grid expected = run(by_the_law.ops, {kRows, kRows});
+  constexpr std::array<std::uint32_t, 2> kCuts[] = {{1, 1}, {2, 2}, {3, 3}, {kRows, kRows}, {1, 4}, {4, 1}};
   for (const unsigned threads : {1u, 2u})
-    for (const std::uint32_t cut : {1u, 2u, 3u, kRows}) {
+    for (const auto& cuts : kCuts) {
       Processor processor(threads, *GetParam());
-      EXPECT_TRUE(same_bits(run(processor.ops, cut), expected))
-          << threads << " threads, " << cut << " rows a step";
+      EXPECT_TRUE(same_bits(run(processor.ops, cuts), expected))
+          << threads << " threads, " << cuts[0] << " and " << cuts[1] << " rows a step";
     }
 }
 
