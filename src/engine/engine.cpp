@@ -11,6 +11,7 @@
 #include "base/tokens.h"
 #include "engine/pass.h"
 #include "io/machine.h"
+#include "io/parallel_read.h"
 
 namespace moeflux {
 namespace {
@@ -131,7 +132,7 @@ Result<MemoryPlan> Engine::plan_memory(FileSystem& files) const {
 }
 
 Status Engine::load_weights() {
-  MF_TRY_STATUS(model_.resident_file().read_exactly(0, weights_.bytes()));
+  MF_TRY_STATUS(read_in_parallel(model_.resident_file(), 0, weights_.bytes()));
   for (DecoderLayer& layer : layers_) layer.derive();
   return {};
 }

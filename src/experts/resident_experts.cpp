@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "experts/record_view.h"
+#include "io/parallel_read.h"
 
 namespace moeflux {
 
@@ -19,7 +20,7 @@ Result<std::unique_ptr<ResidentExperts>> ResidentExperts::open(const PackedModel
   for (const ExpertFile& file : model.manifest().experts) {
     Layer& layer = source->layers_[file.layer.index()];
     MF_TRY(layer.memory, HugeBuffer::create(file.bytes));
-    MF_TRY_STATUS(model.expert_file(file.layer).read_exactly(0, layer.memory.bytes()));
+    MF_TRY_STATUS(read_in_parallel(model.expert_file(file.layer), 0, layer.memory.bytes()));
     layer.experts.reserve(file.records.size());
     for (const ExpertRecord& record : file.records)
       layer.experts.push_back(

@@ -1,0 +1,82 @@
+#include "io/parallel_read.h"
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "base/arithmetic.h"
+#include "base/check.h"
+#include "base/thread_annotations.h"
+
+namespace moeflux {
+namespace {
+
+// Parts are taken in their order, so all before one that failed are taken too, and the first error is always found.
+class Parts {
+ public:
+  Parts(const ReadFile& file, std::uint64_t offset, std::span<std::byte> out, std::size_t part_bytes)
+      : file_(file), offset_(offset), out_(out), part_bytes_(part_bytes) {}
+
+  std::size_t count() const { return divide_up(out_.size(), part_bytes_); }
+
+  void read_some_of_them() {
+    while (!has_failed_.load(std::memory_order_relaxed)) {
+      const std::size_t part = next_.fetch_add(1, std::memory_order_relaxed);
+      if (part >= count()) return;
+      const std::size_t first = part * part_bytes_;
+      Status done = file_.read_exactly(offset_ + first,
+                                       out_.subspan(first, std::min(part_bytes_, out_.size() - first)));
+      if (!done) fail(part, std::move(done).error());
+    }
+  }
+
+  Status result() && {
+    const Lock lock(mutex_);
+    if (error_) return *std::move(error_);
+    return {};
+  }
+
+ private:
+  void fail(std::size_t part, Error error) {
+    const Lock lock(mutex_);
+    has_failed_.store(true, std::memory_order_relaxed);
+    if (error_ && failed_part_ < part) return;
+    failed_part_ = part;
+    error_ = std::move(error);
+  }
+
+  const ReadFile& file_;
+  const std::uint64_t offset_;
+  const std::span<std::byte> out_;
+  const std::size_t part_bytes_;
+  std::atomic<std::size_t> next_ = 0;
+  std::atomic<bool> has_failed_ = false;
+  Mutex mutex_;
+  std::size_t failed_part_ MF_GUARDED_BY(mutex_) = 0;
+  std::optional<Error> error_ MF_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+Status read_in_parallel(const ReadFile& file, std::uint64_t offset, std::span<std::byte> out,
+                        const ParallelReadOptions& options) {
+  MF_REQUIRE(options.part_bytes != 0 && options.threads != 0, "there are parts and threads");
+  Parts parts(file, offset, out, options.part_bytes);
+  {
+    std::vector<std::jthread> threads;
+    const std::size_t wanted = std::min<std::size_t>(options.threads, parts.count());
+    try {
+      while (threads.size() + 1 < wanted) threads.emplace_back([&parts] { parts.read_some_of_them(); });
+    } catch (const std::system_error&) {
+      // Those that there are read all of it.
+    }
+    parts.read_some_of_them();
+  }
+  return std::move(parts).result();
+}
+
+}  // namespace moeflux
