@@ -49,7 +49,7 @@ TEST_F(BenchCommandGiven, PrintsSpeedsAndWhereTheExpertsCameFrom) {
   const Result<std::string> page = run();
   ASSERT_TRUE(page) << page.error().message();
   EXPECT_THAT(*page, AllOf(HasSubstr("room for 128 of 512"), HasSubstr("8 threads, direct reads"),
-                           HasSubstr("prompt   "), HasSubstr("decode   "), HasSubstr("MB/token"),
+                           HasSubstr("prompt   "), HasSubstr("decode   "), HasSubstr("B/token at "),
                            HasSubstr("of weights a token")));
 }
 
