@@ -38,8 +38,9 @@ struct KeptBlock {
         values(nullptr),
         key_words(kv_row_words(numbers, shape.key_dim)),
         value_words(kv_row_words(numbers, shape.value_dim)) {
-    keys = block.keys + kv_head * kAttentionBlock * key_words;
-    if (block.values != nullptr) values = block.values + kv_head * kAttentionBlock * value_words;
+    keys = block.keys + std::uint64_t{kv_head} * kAttentionBlock * key_words;
+    if (block.values != nullptr)
+      values = block.values + std::uint64_t{kv_head} * kAttentionBlock * value_words;
   }
 };
 

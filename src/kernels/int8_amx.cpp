@@ -48,7 +48,7 @@ MF_LANES void configure(std::uint32_t cell_cols) {
 // The codes of a cell, four columns of 16 rows a unit.
 template <unsigned Bits, unsigned Index = 0>
 MF_LANES void write_step(const std::byte* low, const std::byte* high, std::byte* to) {
-  _mm512_store_si512(to + Index * kUnitBytes, quad_codes<Bits, Index>(low, high).v);
+  _mm512_store_si512(to + std::size_t{Index} * kUnitBytes, quad_codes<Bits, Index>(low, high).v);
   if constexpr (4 * (Index + 1) < kStep) write_step<Bits, Index + 1>(low, high, to);
 }
 
@@ -93,7 +93,7 @@ void multiply_some(const Int8Args& args, Tiles& tiles, std::uint32_t first_row, 
   const std::uint32_t cell_cols = args.group < kInt8Group ? args.group : kInt8Group;
   const std::size_t high_at = std::size_t{args.group} * 2 * Planes<Bits>::kLow;
   const std::size_t scales_at = std::size_t{args.group} * 2 * Bits;
-  const std::size_t group_bytes = scales_at + (args.f32_scales ? 2 : 1) * kUnitBytes;
+  const std::size_t group_bytes = scales_at + (args.f32_scales ? std::size_t{2} : 1) * kUnitBytes;
   const auto x_row = [&](std::uint32_t row) -> std::uint64_t {
     return args.x_rows != nullptr ? args.x_rows[first_row + row] : first_row + row;
   };

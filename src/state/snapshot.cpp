@@ -6,7 +6,7 @@
 namespace moeflux {
 
 std::size_t KvShape::block_bytes() const {
-  return heads * kKvBlockPositions * (key_row_words() + value_row_words()) * sizeof(float);
+  return std::size_t{heads} * kKvBlockPositions * (key_row_words() + value_row_words()) * sizeof(float);
 }
 
 std::uint64_t StateShape::kv_bytes(std::uint64_t positions) const {

@@ -27,7 +27,7 @@ struct KvShape {
   // Words of 4 bytes: of a row of one head, and of all keys of a block.
   std::size_t key_row_words() const { return kv_row_words(numbers, key_dim); }
   std::size_t value_row_words() const { return kv_row_words(numbers, value_dim); }
-  std::size_t key_words() const { return heads * kKvBlockPositions * key_row_words(); }
+  std::size_t key_words() const { return std::size_t{heads} * kKvBlockPositions * key_row_words(); }
   std::size_t block_bytes() const;
   friend bool operator==(const KvShape&, const KvShape&) = default;
 };
