@@ -11,6 +11,7 @@ namespace moeflux::cli {
 namespace {
 
 using testing::AllOf;
+using testing::ContainsRegex;
 using testing::HasSubstr;
 
 struct BenchCommandGiven : testing::Test {
@@ -49,7 +50,8 @@ TEST_F(BenchCommandGiven, PrintsSpeedsAndWhereTheExpertsCameFrom) {
   const Result<std::string> page = run();
   ASSERT_TRUE(page) << page.error().message();
   EXPECT_THAT(*page, AllOf(HasSubstr("room for 128 of 512"), HasSubstr("8 threads, direct reads"),
-                           HasSubstr("prompt   "), HasSubstr("decode   "), HasSubstr("B/token at "),
+                           HasSubstr("prompt   "), HasSubstr("decode   "),
+                           ContainsRegex("[0-9.]+ [KM]B/token at [0-9.]+ GB/s, wait [0-9]+ %"),
                            HasSubstr("of weights a token")));
 }
 

@@ -2,15 +2,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <mutex>
 #include <optional>
-#include <system_error>
-#include <thread>
-#include <vector>
 
 #include "base/arithmetic.h"
 #include "base/check.h"
 #include "base/thread_annotations.h"
+#include "base/thread_pool.h"
 
 namespace moeflux {
 namespace {
@@ -66,16 +63,9 @@ Status read_in_parallel(const ReadFile& file, std::uint64_t offset, std::span<st
                         const ParallelReadOptions& options) {
   MF_REQUIRE(options.part_bytes != 0 && options.threads != 0, "there are parts and threads");
   Parts parts(file, offset, out, options.part_bytes);
-  {
-    std::vector<std::jthread> threads;
-    const std::size_t wanted = std::min<std::size_t>(options.threads, parts.count());
-    try {
-      while (threads.size() + 1 < wanted) threads.emplace_back([&parts] { parts.read_some_of_them(); });
-    } catch (const std::system_error&) {
-      // Those that there are read all of it.
-    }
-    parts.read_some_of_them();
-  }
+  if (parts.count() == 0) return {};
+  ThreadPool(static_cast<unsigned>(std::min<std::size_t>(options.threads, parts.count())))
+      .run([&parts](unsigned) { parts.read_some_of_them(); });
   return std::move(parts).result();
 }
 

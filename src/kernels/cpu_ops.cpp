@@ -179,7 +179,8 @@ void CpuOps::delta_rule(std::span<const RecurrentSegment> segments, const DeltaR
   const auto run_rows = [&](std::uint64_t i) {
     const RecurrentSegment& segment = segment_of(i);
     const std::uint64_t head = i % shape.value_heads;
-    DeltaRuleArgs args = rule_of_head({nullptr, 0, shape.key_dim, shape.value_dim}, first_row_of(i));
+    const DeltaHead first = first_row_of(i);
+    DeltaRuleArgs args = rule_of_head(first, shape.key_dim, shape.value_dim);
     args.query_stride = queries.stride;
     args.key_stride = keys.stride;
     args.value_stride = values.stride;

@@ -58,7 +58,8 @@ void delta_rule(const DeltaRuleArgs& args) noexcept {
 }
 
 void delta_step(const DeltaStepArgs& args) noexcept {
-  for (std::size_t i = 0; i < args.head_count; ++i) delta_rule(rule_of_head(args, args.heads[i]));
+  for (std::size_t i = 0; i < args.head_count; ++i)
+    delta_rule(rule_of_head(args.heads[i], args.key_dim, args.value_dim));
 }
 
 void decay_beta(const float* a, const float* b, const float* rate, const float* dt_bias, std::uint32_t n,

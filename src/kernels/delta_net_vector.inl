@@ -274,16 +274,17 @@ MF_LANES void update(const DeltaHead& head, std::size_t dim, std::size_t first_k
 }
 
 bool is_made_of_blocks(const DeltaStepArgs& args) {
-  bool is_aligned = args.head_count != 0;
+  bool is_aligned = true;
   for (std::size_t i = 0; i < args.head_count; ++i)
     is_aligned = is_aligned && reinterpret_cast<std::uintptr_t>(args.heads[i].state_out) % 64 == 0;
-  return is_aligned && args.key_dim % kKeysAtOnce == 0 && args.value_dim % kStrip == 0 &&
-         args.value_dim <= kMostValues;
+  return args.head_count != 0 && is_aligned && args.key_dim % kKeysAtOnce == 0 &&
+         args.value_dim % kStrip == 0 && args.value_dim <= kMostValues;
 }
 
 void delta_step(const DeltaStepArgs& args) noexcept {
   if (!is_made_of_blocks(args)) {
-    for (std::size_t i = 0; i < args.head_count; ++i) delta_rule(rule_of_head(args, args.heads[i]));
+    for (std::size_t i = 0; i < args.head_count; ++i)
+      delta_rule(rule_of_head(args.heads[i], args.key_dim, args.value_dim));
     return;
   }
   const std::size_t dim = args.value_dim, blocks = args.key_dim / kKeysAtOnce;

@@ -275,8 +275,9 @@ struct DeltaStepArgs {
   std::uint32_t key_dim = 0, value_dim = 0;
 };
 
-// A head of a step as rows of its own, of which there is one.
-[[gnu::always_inline]] inline DeltaRuleArgs rule_of_head(const DeltaStepArgs& args, const DeltaHead& head) {
+// A head of a step as rows of its own, of which there is one. Points into `head`.
+[[gnu::always_inline]] inline DeltaRuleArgs rule_of_head(const DeltaHead& head, std::uint32_t key_dim,
+                                                         std::uint32_t value_dim) {
   DeltaRuleArgs rule;
   rule.queries = head.query;
   rule.keys = head.key;
@@ -284,8 +285,8 @@ struct DeltaStepArgs {
   rule.decay = &head.decay;
   rule.beta = &head.beta;
   rule.rows = 1;
-  rule.key_dim = args.key_dim;
-  rule.value_dim = args.value_dim;
+  rule.key_dim = key_dim;
+  rule.value_dim = value_dim;
   rule.state_in = head.state_in;
   rule.state_out = head.state_out;
   rule.y = head.y;

@@ -41,11 +41,10 @@ struct ByteScale {
 };
 // A group whose largest number is smaller counts as zeros: 127 / x would overflow.
 inline constexpr float kByteLeast = 0x1p-100f;
-inline constexpr float kNotANumber = std::numeric_limits<float>::quiet_NaN();
 
 // `largest`: of |x| in the group. Where a number of it is not finite the scale is NaN.
 [[gnu::always_inline]] inline ByteScale byte_scale_of(float largest, bool are_finite) {
-  if (!are_finite) return {kNotANumber, 0.0f};
+  if (!are_finite) return {std::numeric_limits<float>::quiet_NaN(), 0.0f};
   if (largest < kByteLeast) return {0.0f, 0.0f};
   return {largest / 127.0f, 127.0f / largest};
 }

@@ -1,7 +1,5 @@
 #include "layers/step.h"
 
-#include "base/arithmetic.h"
-
 namespace moeflux {
 
 static_assert(kKvBlockPositions == kAttentionBlock, "a block of the cache is a block of the law");
@@ -26,8 +24,7 @@ std::span<const KvSegment> kv_segments(const Step& step, LayerId layer) {
   for (std::size_t i = 0; i < out.size(); ++i) {
     const StepSegment& segment = step.segments[i];
     const std::uint64_t end = std::uint64_t{segment.position} + segment.rows;
-    const std::span<KvBlockView> views =
-        step.ops.take_host<KvBlockView>(divide_up<std::uint64_t>(end, kAttentionBlock));
+    const std::span<KvBlockView> views = step.ops.take_host<KvBlockView>(kv_blocks_for(end));
     if (segment.state != nullptr) {
       const std::span<const KvBlock> blocks = segment.state->kv(layer);
       for (std::size_t b = 0; b < views.size(); ++b) views[b] = {blocks[b].keys, blocks[b].values};

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <thread>
 
 #include "base/arithmetic.h"
 #include "base/hash.h"
 #include "base/sizes.h"
 #include "base/thread_annotations.h"
+#include "base/thread_pool.h"
 #include "io/atomic_file.h"
 #include "model/config_json.h"
 #include "model/manifest.h"
@@ -115,10 +115,7 @@ class Packing {
   // Writes what is missing with `jobs` threads, of which the caller is one.
   Status run(unsigned jobs) {
     const unsigned useful = static_cast<unsigned>(std::min<std::size_t>(jobs, 1 + plan_.expert_files.size()));
-    std::vector<std::thread> threads;
-    for (unsigned i = 1; i < useful; ++i) threads.emplace_back([this] { work(); });
-    work();
-    for (std::thread& thread : threads) thread.join();
+    ThreadPool(std::max(1u, useful)).run([this](unsigned) { work(); });
     Lock lock(mutex_);
     if (failure_) return *failure_;
     return {};

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <atomic>
 #include <optional>
-#include <thread>
 
 #include "base/hash.h"
 #include "base/sizes.h"
 #include "base/thread_annotations.h"
+#include "base/thread_pool.h"
 
 namespace moeflux {
 namespace {
@@ -63,10 +63,7 @@ class Verification {
   }
 
   Result<std::vector<std::string>> run(unsigned jobs) {
-    std::vector<std::thread> threads;
-    for (unsigned i = 1; i < jobs; ++i) threads.emplace_back([this] { work(); });
-    work();
-    for (std::thread& thread : threads) thread.join();
+    ThreadPool(std::max(1u, jobs)).run([this](unsigned) { work(); });
     Lock lock(mutex_);
     if (failure_) return *failure_;
     std::vector<std::string> found;

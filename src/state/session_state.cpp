@@ -5,10 +5,10 @@
 #include <memory>
 #include <utility>
 
-#include "base/arithmetic.h"
 #include "base/check.h"
 
 namespace moeflux {
+
 Result<SessionState> SessionState::create(const ModelConfig& config, KvPool& pool, std::uint32_t context,
                                           KvNumbers numbers) {
   SessionState state(pool, state_shape_of(config, numbers));

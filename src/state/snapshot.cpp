@@ -1,6 +1,5 @@
 #include "state/snapshot.h"
 
-#include "base/arithmetic.h"
 #include "base/overloaded.h"
 
 namespace moeflux {

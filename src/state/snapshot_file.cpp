@@ -7,7 +7,6 @@
 #include <cstring>
 #include <vector>
 
-#include "base/arithmetic.h"
 #include "base/check.h"
 
 namespace moeflux {
