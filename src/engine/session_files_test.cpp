@@ -410,7 +410,7 @@ class OriginalWriter {
       put_word(attention.kv_heads);
       put_word(attention.head_dim);
       put_word(static_cast<std::uint32_t>(shape_.recurrent[0].conv_size * sizeof(float)));
-      put_word(static_cast<std::uint32_t>(shape_.recurrent[0].delta_size * sizeof(float)));
+      put_word(static_cast<std::uint32_t>(shape_.recurrent[0].delta_size() * sizeof(float)));
     }
     for (std::size_t layer = 0; layer < config_.layers.size(); ++layer) {
       if (const auto* net = std::get_if<GatedDeltaNetConfig>(&config_.layers[layer].mixer)) {
@@ -451,11 +451,11 @@ class OriginalWriter {
     const auto* const floats = reinterpret_cast<const float*>(snapshot_.contents().recurrent.data());
     const RecurrentShape& place = shape_.recurrent[layer];
     put(floats + place.conv_offset, place.conv_size * sizeof(float));
-    const float* const delta = floats + place.delta_offset;
-    for (std::size_t head = 0; head < net.value_heads; ++head)
+    const float* delta = floats + place.delta_offset;
+    for (std::size_t head = 0; head < net.value_heads; ++head, delta += place.delta_head.size())
       for (std::size_t value = 0; value < net.value_head_dim; ++value)
         for (std::size_t key = 0; key < net.key_head_dim; ++key)
-          put(&delta[(head * net.key_head_dim + key) * net.value_head_dim + value], sizeof(float));
+          put(delta + place.delta_head.place(key, value), sizeof(float));
   }
 
   const ModelConfig& config_;

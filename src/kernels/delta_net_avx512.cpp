@@ -1,6 +1,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/delta_state.h"
 #include "kernels/isa_tables.h"
 #include "kernels/lanes_avx512.h"
 #include "kernels/law.h"

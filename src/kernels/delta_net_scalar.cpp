@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/delta_state.h"
 #include "kernels/isa_tables.h"
 #include "kernels/law.h"
 
@@ -33,6 +34,7 @@ void conv(const ConvArgs& args) noexcept {
 float sum_of_chains(const float (&chains)[4]) { return (chains[0] + chains[1]) + (chains[2] + chains[3]); }
 
 void delta_rule(const DeltaRuleArgs& args) noexcept {
+  const DeltaStateShape shape{args.key_dim, args.value_dim};
   const float* before = args.state_in;
   for (std::size_t t = 0; t < args.rows; ++t, before = args.state_out) {
     const float* const query = args.queries + t * args.query_stride;
@@ -40,17 +42,18 @@ void delta_rule(const DeltaRuleArgs& args) noexcept {
     const float decay = args.decay[t * args.decay_stride];
     const float beta = args.beta[t * args.beta_stride];
     for (std::size_t v = 0; v < args.value_dim; ++v) {
-      float* const state = args.state_out + v;
       float remembered[4] = {};
       for (std::size_t k = 0; k < args.key_dim; ++k) {
-        state[k * args.value_dim] = before[k * args.value_dim + v] * decay;
-        remembered[k % 4] = std::fma(state[k * args.value_dim], key[k], remembered[k % 4]);
+        float& state = args.state_out[shape.place(k, v)];
+        state = before[shape.place(k, v)] * decay;
+        remembered[k % 4] = std::fma(state, key[k], remembered[k % 4]);
       }
       const float delta = (args.values[t * args.value_stride + v] - sum_of_chains(remembered)) * beta;
       float out[4] = {};
       for (std::size_t k = 0; k < args.key_dim; ++k) {
-        state[k * args.value_dim] = std::fma(key[k], delta, state[k * args.value_dim]);
-        out[k % 4] = std::fma(state[k * args.value_dim], query[k], out[k % 4]);
+        float& state = args.state_out[shape.place(k, v)];
+        state = std::fma(key[k], delta, state);
+        out[k % 4] = std::fma(state, query[k], out[k % 4]);
       }
       args.y[t * args.y_stride + v] = sum_of_chains(out);
     }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/aligned_buffer.h"
+#include "base/delta_state.h"
 #include "kernels/isa_tables.h"
 #include "kernels/test_grid.h"
 
@@ -148,6 +149,11 @@ struct Head {
         state(Grid::random(random, key_dim, value_dim, 0, kind)) {}
 };
 
+// The state's number for a key and a channel; `state` is its memory.
+float number_of(const Grid& state, std::size_t key, std::size_t value) {
+  return state.data()[DeltaStateShape{state.rows(), state.cols()}.place(key, value)];
+}
+
 struct Recalled {
   Grid y, state;
   explicit Recalled(const Head& in)
@@ -197,10 +203,12 @@ TEST_P(DeltaRuleOnEveryIsa, HasTheBitsOfTheSpecification) {
       EXPECT_TRUE(same_bits(recall(*GetParam()->delta_net, in), recall(kScalarDeltaNet, in)))
           << 71 - dim << " and " << dim;
     }
-  for (const std::uint32_t dim : {64u, 128u, 256u, 251u}) {
-    const Head in(random, 3, 128, dim);
-    EXPECT_TRUE(same_bits(recall(*GetParam()->delta_net, in), recall(kScalarDeltaNet, in))) << dim;
-  }
+  for (const std::uint32_t dim : {64u, 128u, 256u, 251u})
+    for (const std::uint32_t key_dim : {128u, 300u}) {
+      const Head in(random, 3, key_dim, dim);
+      EXPECT_TRUE(same_bits(recall(*GetParam()->delta_net, in), recall(kScalarDeltaNet, in)))
+          << key_dim << " and " << dim;
+    }
 }
 
 TEST_P(DeltaRuleOnEveryIsa, OfRowsAtOnceIsThatOfRowAfterRow) {
@@ -298,7 +306,7 @@ class Channel {
  public:
   Channel(const Head& in, std::size_t v) : in_(in), v_(v) {
     for (std::size_t k = 0; k < in.state.rows(); ++k) {
-      state_.push_back(double{in.state.row(k)[v]});
+      state_.push_back(double{number_of(in.state, k, v)});
       error_.push_back(0);
     }
   }
@@ -322,7 +330,7 @@ class Channel {
   }
   void expect_state(const Grid& found) const {
     for (std::size_t k = 0; k < state_.size(); ++k)
-      EXPECT_NEAR(found.row(k)[v_], state_[k], error_[k]) << k << ", " << v_;
+      EXPECT_NEAR(number_of(found, k, v_), state_[k], error_[k]) << k << ", " << v_;
   }
 
  private:
@@ -349,7 +357,8 @@ class Channel {
 
 TEST(DeltaRuleInFloat, IsThatOfDoubleArithmetic) {
   Random random(5);
-  for (const auto& [key_dim, value_dim] : {std::pair{1u, 1u}, std::pair{7u, 3u}, std::pair{128u, 20u}}) {
+  for (const auto& [key_dim, value_dim] :
+       {std::pair{1u, 1u}, std::pair{7u, 3u}, std::pair{128u, 20u}, std::pair{9u, 40u}}) {
     Head in(random, 6, key_dim, value_dim);
     for (std::size_t t = 0; t < in.keys.rows(); ++t) {
       in.decay.row(t)[0] = 0.5f + 0.25f * std::fabs(in.decay.row(t)[0]);

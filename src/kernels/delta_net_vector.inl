@@ -75,202 +75,147 @@ void conv(const ConvArgs& args) noexcept {
 }
 
 // ---- The delta rule -----------------------------------------------------------------------------------------
+//
+// A strip of the state (base/delta_state.h) is a register wide, and goes through all rows before the next one begins.
 
-template <unsigned Groups>
-MF_LANES void clear_chains(Lanes (&chain)[4][Groups]) {
+static_assert(kDeltaStrip == kWidth);
+
+template <unsigned Strips>
+MF_LANES void clear_chains(Lanes (&chain)[4][Strips]) {
 #pragma GCC unroll 4
   for (unsigned c = 0; c < 4; ++c)
 #pragma GCC unroll 4
-    for (unsigned g = 0; g < Groups; ++g) chain[c][g] = broadcast(0.0f);
+    for (unsigned s = 0; s < Strips; ++s) chain[c][s] = broadcast(0.0f);
 }
 
-template <unsigned Groups>
-MF_LANES Lanes sum_of_chains(const Lanes (&chain)[4][Groups], unsigned g) {
-  return (chain[0][g] + chain[1][g]) + (chain[2][g] + chain[3][g]);
+template <unsigned Strips>
+MF_LANES Lanes sum_of_chains(const Lanes (&chain)[4][Strips], unsigned s) {
+  return (chain[0][s] + chain[1][s]) + (chain[2][s] + chain[3][s]);
 }
 
-// Channels [at, at + count) of the state: 16 * Groups, or less in a single group. Channels do not depend on
-// each other, so a strip goes through all rows before the next one begins. The decayed state is computed
-// twice, which is cheaper than storing it between the two passes.
-//
-// Tried and dropped: updating for one row and multiplying with the key of the next in the same pass, four operations a
-// number instead of five and one load instead of two, but half as many channels at a time: 24 instead of 29 G products
-// a second, and 15 where the strip lies instead of in a copy.
-template <unsigned Groups>
-MF_LANES void rule_of_strip(const DeltaRuleArgs& args, std::size_t at, std::size_t count) {
-  const bool whole = count == Groups * kWidth;
-  const std::size_t key_dim = args.key_dim, stride = args.value_dim;
-  const float* before = args.state_in + at;
-  float* const after = args.state_out + at;
-
-  for (std::size_t t = 0; t < args.rows; ++t, before = after) {
-    const float* const query = args.queries + t * args.query_stride;
-    const float* const key = args.keys + t * args.key_stride;
-    const Lanes decay = broadcast(args.decay[t * args.decay_stride]);
-    const Lanes beta = broadcast(args.beta[t * args.beta_stride]);
-    const auto decayed = [=](std::size_t k, unsigned g) {
-      const float* const state = before + k * stride + g * kWidth;
-      return (whole ? load(state) : load_first(state, count)) * decay;
-    };
-
-    Lanes chain[4][Groups];
-    clear_chains(chain);
-    for (std::size_t k = 0; k < key_dim; k += 4) {
-#pragma GCC unroll 4
-      for (unsigned c = 0; c < 4; ++c) {
-        if (k + c >= key_dim) break;
-        const Lanes key_k = broadcast(key[k + c]);
-#pragma GCC unroll 4
-        for (unsigned g = 0; g < Groups; ++g) chain[c][g] = fma(decayed(k + c, g), key_k, chain[c][g]);
-      }
-    }
-    Lanes delta[Groups];
-#pragma GCC unroll 4
-    for (unsigned g = 0; g < Groups; ++g) {
-      const float* const value = args.values + t * args.value_stride + at + g * kWidth;
-      delta[g] = ((whole ? load(value) : load_first(value, count)) - sum_of_chains(chain, g)) * beta;
-    }
-
-    clear_chains(chain);
-    for (std::size_t k = 0; k < key_dim; k += 4) {
-#pragma GCC unroll 4
-      for (unsigned c = 0; c < 4; ++c) {
-        if (k + c >= key_dim) break;
-        const Lanes key_k = broadcast(key[k + c]), query_k = broadcast(query[k + c]);
-#pragma GCC unroll 4
-        for (unsigned g = 0; g < Groups; ++g) {
-          const Lanes state = fma(key_k, delta[g], decayed(k + c, g));
-          float* const to = after + (k + c) * stride + g * kWidth;
-          if (whole) {
-            store(to, state);
-          } else {
-            store_first(to, state, count);
-          }
-          chain[c][g] = fma(state, query_k, chain[c][g]);
-        }
-      }
-    }
-#pragma GCC unroll 4
-    for (unsigned g = 0; g < Groups; ++g) {
-      float* const y = args.y + t * args.y_stride + at + g * kWidth;
-      if (whole) {
-        store(y, sum_of_chains(chain, g));
-      } else {
-        store_first(y, sum_of_chains(chain, g), count);
-      }
-    }
+MF_LANES Lanes load_channels(const float* from, std::size_t channels) {
+  return channels == kWidth ? load(from) : load_first(from, channels);
+}
+MF_LANES void store_channels(float* to, Lanes a, std::size_t channels) {
+  if (channels == kWidth) {
+    store(to, a);
+  } else {
+    store_first(to, a, channels);
   }
 }
 
-constexpr std::size_t kStrip = kChainSets * kWidth;
+// Row `t` of some neighbouring strips, the first of which begins with channel `at`; `channels` each, 16 or the last of all. They
+// are decayed by the row's decay before it and by the next one's after it, so that a number is multiplied four times a row
+// and not five.
+template <unsigned Strips>
+MF_LANES void row_of_strips(const DeltaRuleArgs& args, std::size_t t, std::size_t at, std::size_t channels) {
+  const std::size_t key_dim = args.key_dim;
+  const float* const query = args.queries + t * args.query_stride;
+  const float* const key = args.keys + t * args.key_stride;
+  const Lanes next_decay = broadcast(t + 1 < args.rows ? args.decay[(t + 1) * args.decay_stride] : 1.0f);
+  const Lanes beta = broadcast(args.beta[t * args.beta_stride]);
+  float* const state = args.state_out + at * key_dim;
+  const auto place = [=](std::size_t k, unsigned s) { return state + s * key_dim * kWidth + k * channels; };
+
+  Lanes chain[4][Strips];
+  clear_chains(chain);
+  for (std::size_t k = 0; k < key_dim; k += 4) {
+#pragma GCC unroll 4
+    for (unsigned c = 0; c < 4; ++c) {
+      if (k + c >= key_dim) break;
+      const Lanes key_k = broadcast(key[k + c]);
+#pragma GCC unroll 4
+      for (unsigned s = 0; s < Strips; ++s)
+        chain[c][s] = fma(load_channels(place(k + c, s), channels), key_k, chain[c][s]);
+    }
+  }
+  Lanes delta[Strips];
+#pragma GCC unroll 4
+  for (unsigned s = 0; s < Strips; ++s) {
+    const float* const value = args.values + t * args.value_stride + at + s * kWidth;
+    delta[s] = (load_channels(value, channels) - sum_of_chains(chain, s)) * beta;
+  }
+
+  clear_chains(chain);
+  for (std::size_t k = 0; k < key_dim; k += 4) {
+#pragma GCC unroll 4
+    for (unsigned c = 0; c < 4; ++c) {
+      if (k + c >= key_dim) break;
+      const Lanes key_k = broadcast(key[k + c]), query_k = broadcast(query[k + c]);
+#pragma GCC unroll 4
+      for (unsigned s = 0; s < Strips; ++s) {
+        const Lanes updated = fma(key_k, delta[s], load_channels(place(k + c, s), channels));
+        store_channels(place(k + c, s), updated * next_decay, channels);
+        chain[c][s] = fma(updated, query_k, chain[c][s]);
+      }
+    }
+  }
+#pragma GCC unroll 4
+  for (unsigned s = 0; s < Strips; ++s)
+    store_channels(args.y + t * args.y_stride + at + s * kWidth, sum_of_chains(chain, s), channels);
+}
+
+// G products a second, of the 43 that a Zen 4 could do with four multiplications a number: 39 with two strips, 27 to 38 with
+// four, 31 with one. Where a state was [key_dim][value_dim]: 33, the cache too small for a strip whose keys share a few of its
+// sets; 38 in a copy. Updating for one row and multiplying with the key of the next in one pass: 24.
+template <unsigned Strips>
+MF_LANES void rule_of_strips(const DeltaRuleArgs& args, std::size_t at, std::size_t channels) {
+  const std::size_t begin = at * args.key_dim, end = begin + Strips * channels * args.key_dim;
+  const Lanes decay = broadcast(args.decay[0]);
+  for (std::size_t i = begin; i < end; i += channels)
+    store_channels(args.state_out + i, load_channels(args.state_in + i, channels) * decay, channels);
+  for (std::size_t t = 0; t < args.rows; ++t) row_of_strips<Strips>(args, t, at, channels);
+}
 
 void delta_rule(const DeltaRuleArgs& args) noexcept {
+  if (args.rows == 0) return;
   const std::size_t dim = args.value_dim;
   std::size_t at = 0;
-  for (; at + kStrip <= dim; at += kStrip) rule_of_strip<kChainSets>(args, at, kStrip);
-  for (; at + kWidth <= dim; at += kWidth) rule_of_strip<1>(args, at, kWidth);
-  if (at < dim) rule_of_strip<1>(args, at, dim - at);
+  for (; at + kStripsAtOnce * kWidth <= dim; at += kStripsAtOnce * kWidth)
+    rule_of_strips<kStripsAtOnce>(args, at, kWidth);
+  for (; at + kWidth <= dim; at += kWidth) rule_of_strips<1>(args, at, kWidth);
+  if (at < dim) rule_of_strips<1>(args, at, dim - at);
 }
 
 // ---- One row of many heads ----------------------------------------------------------------------------------
 //
 // 128 KB a head are read and written, and little is computed: memory is the limit, if it always has something to do. So a
-// head is updated, a few keys at a time, while the same keys of the next head's state are multiplied: reads and writes
-// alternate every 2 KB. New states go past the caches. States are asked for 16 KB ahead, most of it between the writes and the
-// reads, the rest in pairs among the writes.
+// strip is updated, a few keys at a time, while the same keys of the next one are multiplied: reads and writes
+// alternate every 512 bytes. New states go past the caches; old ones are asked for ahead, between the writes and the reads.
 //
 // Microseconds a head of 128 x 128, one thread of a Zen 4 whose memory copies 128 KB in 3.3:
-//   5.4 to 5.9  head after head, the next one asked for meanwhile, evenly
-//   4.3 to 4.6  as here, whether 8, 16, 24 or 48 KB ahead
-//   5.3 to 6.2  as here, asked for evenly, or all of it before the writes, or among them; 10 without asking
-//   5.5         16, 32 or 64 keys at a time; 4.9 with 4
-//   4.9         both heads in one loop, half as many channels
-//   3.0 to 3.7  where the new state replaces the old one, which a step that may fail cannot do
+//   3.1 to 3.2  as here; 3.2 and 3.4 asking two strips ahead and one; 3.7 to 4.1 in pairs among the writes, four keys at a time
+//   3.9 to 4.7  two strips together; 4.7 to 6 four
+//   4.1 to 4.6  where a state was [key_dim][value_dim]: a head updated while the next is multiplied
+//   2.3 to 2.7  where the new state replaces the old one, which a step that may fail cannot do
 constexpr std::size_t kKeysAtOnce = 8;
-constexpr std::size_t kBlocksAhead = 4;  // of so many keys
-constexpr std::size_t kMostValues = 256;
-// Lines of a block's strip, and how many of them are asked for after each pair of keys that is written.
-constexpr unsigned kLinesOfStrip = kKeysAtOnce * kChainSets, kLinesAPair = kChainSets / 2;
+constexpr std::size_t kStripsAhead = 4;
 
-// The chains of all channels, between one block of keys and the next.
-using KeptChains = float[4][kMostValues];
-
-template <unsigned Groups>
-MF_LANES void load_chains(const KeptChains& kept, std::size_t at, Lanes (&chain)[4][Groups]) {
-#pragma GCC unroll 4
-  for (unsigned c = 0; c < 4; ++c)
-#pragma GCC unroll 4
-    for (unsigned g = 0; g < Groups; ++g) chain[c][g] = load(kept[c] + at + g * kWidth);
-}
-template <unsigned Groups>
-MF_LANES void store_chains(KeptChains& kept, std::size_t at, const Lanes (&chain)[4][Groups]) {
-#pragma GCC unroll 4
-  for (unsigned c = 0; c < 4; ++c)
-#pragma GCC unroll 4
-    for (unsigned g = 0; g < Groups; ++g) store(kept[c] + at + g * kWidth, chain[c][g]);
-}
-MF_LANES Lanes sum_of_kept(const KeptChains& kept, std::size_t at) {
-  return (load(kept[0] + at) + load(kept[1] + at)) + (load(kept[2] + at) + load(kept[3] + at));
-}
-MF_LANES void clear_kept(KeptChains& kept, std::size_t dim) {
-  for (auto& chain : kept)
-    for (std::size_t at = 0; at < dim; at += kWidth) store(chain + at, broadcast(0.0f));
+// A strip of a head.
+struct StripPlace {
+  const DeltaHead* head;
+  std::size_t at;  // its first channel
+};
+MF_LANES StripPlace next_strip(StripPlace strip, std::size_t dim) {
+  return strip.at + kWidth < dim ? StripPlace{strip.head, strip.at + kWidth} : StripPlace{strip.head + 1, 0};
 }
 
-MF_LANES void ask_for_lines(const float*& ahead, unsigned count) {
-#pragma GCC unroll 32
-  for (unsigned line = 0; line < count; ++line, ahead += kWidth) ask_for_here(ahead);
+// Some keys of a strip: what it remembers of the key.
+MF_LANES void remember(const float* state, const float* key, Lanes decay, Lanes (&chain)[4][1]) {
+#pragma GCC unroll 8
+  for (unsigned k = 0; k < kKeysAtOnce; ++k)
+    chain[k % 4][0] = fma(load(state + k * kWidth) * decay, broadcast(key[k]), chain[k % 4][0]);
 }
 
-// Some keys, and the channels of a strip, of a state of `dim` channels: what it remembers of the key.
-MF_LANES void remember(const DeltaHead& head, std::size_t dim, std::size_t first_key, std::size_t at,
-                       KeptChains& remembered, const float*& ahead) {
-  const Lanes decay = broadcast(head.decay);
-  const float* const keys = head.key + first_key;
-  const float* const state = head.state_in + first_key * dim + at;
-  ask_for_lines(ahead, kLinesOfStrip - kKeysAtOnce / 2 * kLinesAPair);
-  Lanes chain[4][kChainSets];
-  load_chains(remembered, at, chain);
-#pragma GCC unroll 2
-  for (std::size_t k = 0; k < kKeysAtOnce; k += 4) {
-#pragma GCC unroll 4
-    for (unsigned c = 0; c < 4; ++c) {
-      const Lanes key = broadcast(keys[k + c]);
-#pragma GCC unroll 4
-      for (unsigned g = 0; g < kChainSets; ++g)
-        chain[c][g] = fma(load(state + (k + c) * dim + g * kWidth) * decay, key, chain[c][g]);
-    }
+// The same: the new state, and what it answers to the query.
+MF_LANES void update(const float* before, float* after, const float* key, const float* query, Lanes decay,
+                     Lanes delta, Lanes (&chain)[4][1]) {
+#pragma GCC unroll 8
+  for (unsigned k = 0; k < kKeysAtOnce; ++k) {
+    const Lanes state = fma(broadcast(key[k]), delta, load(before + k * kWidth) * decay);
+    stream(after + k * kWidth, state);
+    chain[k % 4][0] = fma(state, broadcast(query[k]), chain[k % 4][0]);
   }
-  store_chains(remembered, at, chain);
-}
-
-// The same keys and channels: the new state, and what it answers to the query. delta: [dim].
-MF_LANES void update(const DeltaHead& head, std::size_t dim, std::size_t first_key, std::size_t at,
-                     const float* delta, KeptChains& answered, const float*& ahead) {
-  const Lanes decay = broadcast(head.decay);
-  const float *const keys = head.key + first_key, *const queries = head.query + first_key;
-  const float* const before = head.state_in + first_key * dim + at;
-  float* const after = head.state_out + first_key * dim + at;
-  Lanes chain[4][kChainSets], correction[kChainSets];
-  load_chains(answered, at, chain);
-#pragma GCC unroll 4
-  for (unsigned g = 0; g < kChainSets; ++g) correction[g] = load(delta + at + g * kWidth);
-#pragma GCC unroll 2
-  for (std::size_t k = 0; k < kKeysAtOnce; k += 4) {
-#pragma GCC unroll 4
-    for (unsigned c = 0; c < 4; ++c) {
-      const Lanes key = broadcast(keys[k + c]), query = broadcast(queries[k + c]);
-#pragma GCC unroll 4
-      for (unsigned g = 0; g < kChainSets; ++g) {
-        const std::size_t place = (k + c) * dim + g * kWidth;
-        const Lanes state = fma(key, correction[g], load(before + place) * decay);
-        stream(after + place, state);
-        if (c % 2 == 1 && g + 1 == kChainSets) ask_for_lines(ahead, kLinesAPair);
-        chain[c][g] = fma(state, query, chain[c][g]);
-      }
-    }
-  }
-  store_chains(answered, at, chain);
 }
 
 bool is_made_of_blocks(const DeltaStepArgs& args) {
@@ -278,7 +223,7 @@ bool is_made_of_blocks(const DeltaStepArgs& args) {
   for (std::size_t i = 0; i < args.head_count; ++i)
     is_aligned = is_aligned && reinterpret_cast<std::uintptr_t>(args.heads[i].state_out) % 64 == 0;
   return args.head_count != 0 && is_aligned && args.key_dim % kKeysAtOnce == 0 &&
-         args.value_dim % kStrip == 0 && args.value_dim <= kMostValues;
+         args.value_dim % kWidth == 0;
 }
 
 void delta_step(const DeltaStepArgs& args) noexcept {
@@ -287,39 +232,39 @@ void delta_step(const DeltaStepArgs& args) noexcept {
       delta_rule(rule_of_head(args.heads[i], args.key_dim, args.value_dim));
     return;
   }
-  const std::size_t dim = args.value_dim, blocks = args.key_dim / kKeysAtOnce;
-  // What is asked for while block `block` of head `head` is read. Behind the last head: what is in the cache.
-  const auto block_ahead = [&args, dim, blocks](std::size_t head, std::size_t block) {
-    head += (block + kBlocksAhead) / blocks;
-    block = (block + kBlocksAhead) % blocks;
-    if (head >= args.head_count) head = args.head_count - 1;
-    return args.heads[head].state_in + block * kKeysAtOnce * dim;
-  };
+  const std::size_t dim = args.value_dim, key_dim = args.key_dim;
+  const DeltaHead* const end = args.heads + args.head_count;
+  StripPlace strip{args.heads, 0}, ahead = strip;
+  for (std::size_t i = 0; i < kStripsAhead; ++i) ahead = next_strip(ahead, dim);
 
-  alignas(64) KeptChains remembered, answered;
-  alignas(64) float delta[kMostValues];
-  clear_kept(remembered, dim);
-  for (std::size_t block = 0; block < blocks; ++block) {
-    const float* ahead = block_ahead(0, block);
-    for (std::size_t at = 0; at < dim; at += kStrip)
-      remember(args.heads[0], dim, block * kKeysAtOnce, at, remembered, ahead);
-  }
-  for (std::size_t i = 0; i < args.head_count; ++i) {
-    const DeltaHead& head = args.heads[i];
-    const DeltaHead* const next = i + 1 < args.head_count ? &head + 1 : nullptr;
-    for (std::size_t at = 0; at < dim; at += kWidth)
-      store(delta + at, (load(head.value + at) - sum_of_kept(remembered, at)) * broadcast(head.beta));
-    clear_kept(remembered, dim);
-    clear_kept(answered, dim);
-    for (std::size_t block = 0; block < blocks; ++block) {
-      const std::size_t first_key = block * kKeysAtOnce;
-      const float* ahead = block_ahead(i + 1, block);
-      for (std::size_t at = 0; at < dim; at += kStrip) {
-        update(head, dim, first_key, at, delta, answered, ahead);
-        if (next != nullptr) remember(*next, dim, first_key, at, remembered, ahead);
-      }
+  Lanes remembered[4][1], answered[4][1];
+  clear_chains(remembered);
+  for (std::size_t k = 0; k < key_dim; k += kKeysAtOnce)
+    remember(strip.head->state_in + k * kWidth, strip.head->key + k, broadcast(strip.head->decay),
+             remembered);
+  while (strip.head != end) {
+    const DeltaHead& head = *strip.head;
+    const StripPlace following = next_strip(strip, dim);
+    ahead = next_strip(ahead, dim);
+    const bool is_last = following.head == end;
+    const DeltaHead& next = is_last ? head : *following.head;
+    const float* const before = head.state_in + strip.at * key_dim;
+    float* const after = head.state_out + strip.at * key_dim;
+    const float* const next_before = next.state_in + following.at * key_dim;
+    // Behind the last head: what is in the cache.
+    const float* const asked = ahead.head < end ? ahead.head->state_in + ahead.at * key_dim : before;
+    const Lanes decay = broadcast(head.decay), next_decay = broadcast(next.decay);
+    const Lanes delta = (load(head.value + strip.at) - sum_of_chains(remembered, 0)) * broadcast(head.beta);
+    clear_chains(remembered);
+    clear_chains(answered);
+    for (std::size_t k = 0; k < key_dim; k += kKeysAtOnce) {
+      update(before + k * kWidth, after + k * kWidth, head.key + k, head.query + k, decay, delta, answered);
+#pragma GCC unroll 8
+      for (unsigned line = 0; line < kKeysAtOnce; ++line) ask_for_here(asked + (k + line) * kWidth);
+      if (!is_last) remember(next_before + k * kWidth, next.key + k, next_decay, remembered);
     }
-    for (std::size_t at = 0; at < dim; at += kWidth) store(head.y + at, sum_of_kept(answered, at));
+    store(head.y + strip.at, sum_of_chains(answered, 0));
+    strip = following;
   }
   end_of_streams();
 }

@@ -238,7 +238,7 @@ struct ConvArgs {
   std::uint64_t y_stride = 0;
 };
 
-// One value head, row after row. The state S is [key_dim][value_dim]; lanes are value channels v:
+// One value head, row after row. The state S[key][value] lies as base/delta_state.h says; lanes are value channels v:
 //   S[k][v] = S[k][v] * decay
 //   m[v]    = the sum of S[k][v] key[k]: four chains (k mod 4) by fma, (c0 + c1) + (c2 + c3)
 //   d[v]    = (value[v] - m[v]) * beta

@@ -22,7 +22,7 @@ struct Mask {
   __m256 low, high;  // all bits of a lane, or none
 };
 
-constexpr unsigned kChainSets = 1;
+constexpr unsigned kStripsAtOnce = 1;
 
 MF_LANES __m256i first_eight(std::ptrdiff_t count) {
   const __m256i index = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);

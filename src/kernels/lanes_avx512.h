@@ -32,8 +32,8 @@ struct Mask {
   __mmask16 v;
 };
 
-// How many independent sets of four chains the registers hold beside what feeds them.
-constexpr unsigned kChainSets = 4;
+// How many sets of four chains go side by side in the delta rule.
+constexpr unsigned kStripsAtOnce = 2;
 
 MF_LANES Mask first_lanes(std::size_t count) { return {static_cast<__mmask16>((1u << count) - 1)}; }
 

@@ -200,7 +200,7 @@ class Ops {
                     std::uint32_t width, Rows y) = 0;
   virtual void decay_beta(Rows a, Rows b, std::span<const float> rate, std::span<const float> dt_bias,
                           Rows decay, Rows beta) = 0;
-  // A state is [value_heads][key_dim][value_dim].
+  // A state is [value_heads][key_dim x value_dim, as base/delta_state.h says].
   virtual void delta_rule(std::span<const RecurrentSegment> segments, const DeltaRuleShape& shape,
                           Heads queries, Heads keys, Heads values, Rows decay, Rows beta, Heads y) = 0;
 

@@ -26,9 +26,9 @@ StateShape state_shape_of(const ModelConfig& config, KvNumbers numbers) {
                      recurrent.conv_offset = shape.recurrent_size;
                      recurrent.conv_size = std::uint64_t{net.conv_width - 1} * net.conv_dim();
                      recurrent.delta_offset = recurrent.conv_offset + recurrent.conv_size;
-                     recurrent.delta_size =
-                         std::uint64_t{net.value_heads} * net.key_head_dim * net.value_head_dim;
-                     shape.recurrent_size += recurrent.conv_size + recurrent.delta_size;
+                     recurrent.value_heads = net.value_heads;
+                     recurrent.delta_head = {net.key_head_dim, net.value_head_dim};
+                     shape.recurrent_size += recurrent.conv_size + recurrent.delta_size();
                    },
                    [&](const GatedAttentionConfig& attention) {
                      kv = {attention.kv_heads, attention.head_dim, attention.head_dim, numbers};

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/aligned_buffer.h"
+#include "base/delta_state.h"
 #include "base/ids.h"
 #include "base/kv_numbers.h"
 #include "model/config.h"
@@ -34,8 +35,12 @@ struct KvShape {
 
 // Where a layer's recurrent state lies among those of all layers; sizes are 0 for attention layers.
 struct RecurrentShape {
-  std::uint64_t conv_offset = 0, conv_size = 0;    // floats: [conv_width - 1][conv_dim]
-  std::uint64_t delta_offset = 0, delta_size = 0;  // floats: [value_heads][key_head_dim][value_head_dim]
+  std::uint64_t conv_offset = 0, conv_size = 0;  // floats: [conv_width - 1][conv_dim]
+  std::uint64_t delta_offset = 0;                // floats: [value_heads] of what is in delta_head
+  std::uint32_t value_heads = 0;
+  DeltaStateShape delta_head;
+
+  std::uint64_t delta_size() const { return value_heads * std::uint64_t{delta_head.size()}; }
   friend bool operator==(const RecurrentShape&, const RecurrentShape&) = default;
 };
 

@@ -45,7 +45,7 @@ std::uint64_t row_words(const KvShape& shape) {
 
 std::uint64_t layer_bytes(const StateShape& shape, std::size_t layer, std::uint64_t positions) {
   const RecurrentShape& recurrent = shape.recurrent[layer];
-  return (positions * row_words(shape.kv[layer]) + recurrent.conv_size + recurrent.delta_size) * kFloat;
+  return (positions * row_words(shape.kv[layer]) + recurrent.conv_size + recurrent.delta_size()) * kFloat;
 }
 
 // ---- Writing ----------------------------------------------------------------------------------------------------
@@ -99,6 +99,20 @@ Status put_rows(Writer& writer, std::span<const KvBlock> blocks, const Part& par
   return {};
 }
 
+// A file has a state as [value_heads][key][value]; in memory a key's channels are cut into strips.
+Status put_recurrent(Writer& writer, const RecurrentShape& shape, const float* recurrent) {
+  if (shape.value_heads == 0) return {};
+  MF_TRY_STATUS(writer.put(std::as_bytes(std::span(recurrent + shape.conv_offset, shape.conv_size))));
+  const DeltaStateShape& head = shape.delta_head;
+  const float* state = recurrent + shape.delta_offset;
+  for (std::size_t h = 0; h < shape.value_heads; ++h, state += head.size())
+    for (std::size_t key = 0; key < head.key_dim; ++key)
+      for (std::size_t value = 0; value < head.value_dim; value += kDeltaStrip)
+        MF_TRY_STATUS(writer.put(std::as_bytes(
+            std::span(state + head.place(key, value), delta_strip_size(head.value_dim, value)))));
+  return {};
+}
+
 // ---- Reading ----------------------------------------------------------------------------------------------------
 
 // What put_rows() put; gives what follows it.
@@ -110,6 +124,24 @@ std::span<const std::byte> take_rows(std::span<const std::byte> bytes, std::span
     for (std::size_t head = 0; head < part.heads; ++head, from += part.words * kFloat)
       std::memcpy(part.row(blocks, position, head), from, part.words * kFloat);
   return bytes.subspan(part.bytes(positions));
+}
+
+// What put_recurrent() put; gives what follows it.
+std::span<const std::byte> take_recurrent(std::span<const std::byte> bytes, const RecurrentShape& shape,
+                                          float* recurrent) {
+  const auto take = [&bytes](float* to, std::size_t count) {
+    std::memcpy(to, bytes.data(), count * kFloat);
+    bytes = bytes.subspan(count * kFloat);
+  };
+  if (shape.value_heads == 0) return bytes;
+  take(recurrent + shape.conv_offset, shape.conv_size);
+  const DeltaStateShape& head = shape.delta_head;
+  float* state = recurrent + shape.delta_offset;
+  for (std::size_t h = 0; h < shape.value_heads; ++h, state += head.size())
+    for (std::size_t key = 0; key < head.key_dim; ++key)
+      for (std::size_t value = 0; value < head.value_dim; value += kDeltaStrip)
+        take(state + head.place(key, value), delta_strip_size(head.value_dim, value));
+  return bytes;
 }
 
 // Where blocks come from, and who has to live as long as they.
@@ -209,13 +241,9 @@ Result<Snapshot> read_own(std::span<const std::byte> bytes, const StateShape& sh
   std::span<const std::byte> rest = bytes.subspan(at);
   for (std::size_t layer = 0; layer < shape.kv.size(); ++layer) {
     const KvShape& kv = shape.kv[layer];
-    const RecurrentShape& recurrent = shape.recurrent[layer];
     rest = take_rows(rest, contents->blocks[layer], keys_of(kv), position);
     rest = take_rows(rest, contents->blocks[layer], values_of(kv), position);
-    const std::size_t recurrent_bytes = (recurrent.conv_size + recurrent.delta_size) * kFloat;
-    if (recurrent_bytes != 0)
-      std::memcpy(contents->recurrent.data() + recurrent.conv_offset * kFloat, rest.data(), recurrent_bytes);
-    rest = rest.subspan(recurrent_bytes);
+    rest = take_recurrent(rest, shape.recurrent[layer], reinterpret_cast<float*>(contents->recurrent.data()));
   }
   return Snapshot(contents);
 }
@@ -244,7 +272,7 @@ OriginalHeader original_header(const ModelConfig& config, const StateShape& shap
       rope = mla->rope_dim;
     }
     conv = std::max(conv, shape.recurrent[i].conv_size * kFloat);
-    delta = std::max(delta, shape.recurrent[i].delta_size * kFloat);
+    delta = std::max(delta, shape.recurrent[i].delta_size() * kFloat);
   }
   OriginalHeader header{{{"the number of layers", config.layers.size()},
                          {"the distance between attention layers", interval},
@@ -370,14 +398,13 @@ class OriginalReader {
   void read_recurrent(std::size_t layer, std::size_t at, float* recurrent) const {
     const RecurrentShape& place = shape_.recurrent[layer];
     std::memcpy(recurrent + place.conv_offset, bytes_.data() + at, place.conv_size * kFloat);
-    const auto& net = std::get<GatedDeltaNetConfig>(config_.layers[layer].mixer);
     const std::byte* from = bytes_.data() + at + place.conv_size * kFloat;
-    float* const to = recurrent + place.delta_offset;
-    const std::size_t keys = net.key_head_dim, values = net.value_head_dim;
-    for (std::size_t head = 0; head < net.value_heads; ++head)
-      for (std::size_t v = 0; v < values; ++v)
-        for (std::size_t k = 0; k < keys; ++k, from += kFloat)
-          std::memcpy(to + (head * keys + k) * values + v, from, kFloat);
+    float* to = recurrent + place.delta_offset;
+    const DeltaStateShape& head = place.delta_head;
+    for (std::size_t h = 0; h < place.value_heads; ++h, to += head.size())
+      for (std::size_t v = 0; v < head.value_dim; ++v)
+        for (std::size_t k = 0; k < head.key_dim; ++k, from += kFloat)
+          std::memcpy(to + head.place(k, v), from, kFloat);
   }
 
   std::span<const std::byte> bytes_;
@@ -419,10 +446,8 @@ Status write_snapshot(const StateShape& shape, const SnapshotIdentity& identity,
     const KvShape& kv = shape.kv[layer];
     MF_TRY_STATUS(put_rows(writer, contents.blocks[layer], keys_of(kv), position));
     MF_TRY_STATUS(put_rows(writer, contents.blocks[layer], values_of(kv), position));
-    const RecurrentShape& recurrent = shape.recurrent[layer];
-    const std::size_t size = (recurrent.conv_size + recurrent.delta_size) * kFloat;
-    if (size != 0)
-      MF_TRY_STATUS(writer.put(contents.recurrent.bytes().subspan(recurrent.conv_offset * kFloat, size)));
+    MF_TRY_STATUS(put_recurrent(writer, shape.recurrent[layer],
+                                reinterpret_cast<const float*>(contents.recurrent.data())));
   }
   return writer.finish();
 }

@@ -31,6 +31,7 @@ struct NamedConfig {
 };
 std::vector<NamedConfig> all_configs() {
   return {{"small qwen", small_qwen_config()},
+          {"striped qwen", striped_qwen_config()},
           {"small deepseek", small_deepseek_config()},
           {"tiny qwen", tiny_qwen_config()},
           {"tiny deepseek", tiny_deepseek_config()}};
@@ -232,6 +233,7 @@ std::vector<Import> small_imports() {
 
 TEST(SnapshotImport, HasTheStateOfTheOriginalAndNoTokens) {
   std::vector<Import> imports = small_imports();
+  imports.push_back({"striped qwen, version 2", striped_qwen_config(), 2});
   imports.push_back({"tiny qwen, version 1", tiny_qwen_config(), 1});
   imports.push_back({"tiny qwen, version 2", tiny_qwen_config(), 2});
   imports.push_back({"tiny deepseek, version 2", tiny_deepseek_config(), 2});

@@ -21,7 +21,7 @@ TEST(StateShape, IsThatOfTheMixers) {
   EXPECT_EQ(qwen.kv[0], KvShape{});
   EXPECT_EQ(qwen.kv[1], (KvShape{1, 32, 32}));
   EXPECT_EQ(qwen.recurrent[0].conv_size, 3u * 128);
-  EXPECT_EQ(qwen.recurrent[0].delta_size, 4u * 16 * 16);
+  EXPECT_EQ(qwen.recurrent[0].delta_size(), 4u * 16 * 16);
   EXPECT_EQ(qwen.recurrent[1], RecurrentShape{});
   for (const KvShape& kv : deepseek.kv) EXPECT_EQ(kv, (KvShape{1, 64 + 16, 0}));
   EXPECT_EQ(deepseek.recurrent_bytes(), 0u);
@@ -30,8 +30,10 @@ TEST(StateShape, IsThatOfTheMixers) {
 TEST(StateShape, RecurrentStatesLieOneAfterAnother) {
   const StateShape shape = state_shape_of(small_qwen_config());
   constexpr std::uint64_t kConv = 2 * 10, kDelta = 2 * 2 * 3;
-  EXPECT_EQ(shape.recurrent[0], (RecurrentShape{0, kConv, kConv, kDelta}));
-  EXPECT_EQ(shape.recurrent[2], (RecurrentShape{kConv + kDelta, kConv, 2 * kConv + kDelta, kDelta}));
+  constexpr DeltaStateShape kHead{.key_dim = 2, .value_dim = 3};
+  EXPECT_EQ(shape.recurrent[0], (RecurrentShape{0, kConv, kConv, 2, kHead}));
+  EXPECT_EQ(shape.recurrent[2], (RecurrentShape{kConv + kDelta, kConv, 2 * kConv + kDelta, 2, kHead}));
+  EXPECT_EQ(shape.recurrent[2].delta_size(), kDelta);
   EXPECT_EQ(shape.recurrent_size, 2 * (kConv + kDelta));
   EXPECT_EQ(shape.recurrent_bytes(), 4 * shape.recurrent_size);
 }

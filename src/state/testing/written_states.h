@@ -31,6 +31,17 @@ inline ModelConfig small_qwen_config() {
   return config;
 }
 
+// The same with recurrent states of three strips, the last of them smaller.
+inline ModelConfig striped_qwen_config() {
+  ModelConfig config = small_qwen_config();
+  for (const std::size_t layer : {0u, 2u}) {
+    auto& net = std::get<GatedDeltaNetConfig>(config.layers[layer].mixer);
+    net.key_head_dim = 3;
+    net.value_head_dim = 2 * kDeltaStrip + 5;
+  }
+  return config;
+}
+
 inline ModelConfig small_deepseek_config() {
   ModelConfig config = tiny_deepseek_config();
   for (LayerConfig& layer : config.layers) {
@@ -59,6 +70,13 @@ inline TokenId written_token(std::uint32_t timeline, std::uint32_t position) {
   return TokenId((position * 7 + timeline) % 96);
 }
 
+// Where the number is that a snapshot file of version 3 has at `index` of a state, [value_heads][key][value].
+inline std::size_t delta_place(const RecurrentShape& shape, std::size_t index) {
+  const DeltaStateShape& head = shape.delta_head;
+  const std::size_t within = index % head.size();
+  return index - within + head.place(within / head.value_dim, within % head.value_dim);
+}
+
 // What a step of `rows` writes, before it is committed.
 inline void write_step(SessionState& state, std::uint32_t rows, Timeline timeline) {
   const StateShape& shape = state.shape();
@@ -80,8 +98,9 @@ inline void write_step(SessionState& state, std::uint32_t rows, Timeline timelin
     const RecurrentShape& recurrent = shape.recurrent[i];
     for (std::size_t c = 0; c < recurrent.conv_size; ++c)
       state.conv(LayerId(i)).after[c] = written_number(timeline.at(end - 1), i, end, kConvChannels + c);
-    for (std::size_t c = 0; c < recurrent.delta_size; ++c)
-      state.delta(LayerId(i)).after[c] = written_number(timeline.at(end - 1), i, end, kDeltaChannels + c);
+    for (std::size_t c = 0; c < recurrent.delta_size(); ++c)
+      state.delta(LayerId(i)).after[delta_place(recurrent, c)] =
+          written_number(timeline.at(end - 1), i, end, kDeltaChannels + c);
   }
 }
 
@@ -119,7 +138,8 @@ std::vector<std::uint32_t> bits_of(const StateShape& shape, std::uint32_t positi
     add_rows(&KvBlock::keys, kv.key_dim);
     add_rows(&KvBlock::values, kv.value_dim);
     add(conv_of(i), shape.recurrent[i].conv_size);
-    add(delta_of(i), shape.recurrent[i].delta_size);
+    for (std::size_t c = 0; c < shape.recurrent[i].delta_size(); ++c)
+      add(delta_of(i) + delta_place(shape.recurrent[i], c), 1);
   }
   return bits;
 }
@@ -159,7 +179,7 @@ inline std::vector<std::uint32_t> written_bits(const StateShape& shape, std::uin
     add_rows(kKeyChannels, std::size_t{kv.heads} * kv.key_dim);
     add_rows(kValueChannels, std::size_t{kv.heads} * kv.value_dim);
     add_recurrent(i, kConvChannels, shape.recurrent[i].conv_size);
-    add_recurrent(i, kDeltaChannels, shape.recurrent[i].delta_size);
+    add_recurrent(i, kDeltaChannels, shape.recurrent[i].delta_size());
   }
   return bits;
 }
