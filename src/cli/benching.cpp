@@ -20,7 +20,6 @@
 #include "measure/bench.h"
 #include "measure/drive_probe.h"
 #include "measure/memory_rate.h"
-#include "measure/product_rate.h"
 #include "measure/routing.h"
 #include "measure/routing_trace.h"
 
@@ -29,14 +28,13 @@ namespace {
 
 constexpr std::uint64_t kMemoryProbeBytes = 256 * kMiB;
 constexpr unsigned kMemoryProbePasses = 7;
-constexpr unsigned kProductProbes = 5;
 constexpr std::uint64_t kDriveProbeBytes = kGiB;
 constexpr std::uint32_t kMaxRecordedRows = 1u << 16;
 
-// What the machine could do, measured in the same run. 0: not measured.
+// What the machine could do, measured before the model is loaded: the probes' memory is gone when the plan is made.
+// 0: not measured.
 struct Limits {
-  double memory_bytes_per_second = 0;
-  double products_per_second = 0;  // of bytes in registers
+  double memory_bytes_per_second = 0;  // only where the model's own weights are too few to be read instead
   double drive_bytes_per_second = 0;
   std::string drive;  // that was measured
 };
@@ -65,14 +63,13 @@ Status switch_off(const std::vector<std::string>& techniques, EngineOptions& opt
   return {};
 }
 
-// Before the model is loaded: the probes' memory is gone when the plan is made.
 Result<Limits> measure_limits(FileSystem& files, const PackedModel& model, const EngineOptions& options) {
   Limits limits;
-  ThreadPool pool(options.threads != 0 ? options.threads : read_machine(files).physical_cores);
-  MF_TRY(limits.memory_bytes_per_second,
-         measure_read_bytes_per_second(pool, kMemoryProbeBytes, kMemoryProbePasses));
-  MF_TRY(const KernelTable* kernels, select_kernels(options.isa));
-  MF_TRY(limits.products_per_second, measure_products_per_second(pool, *kernels, kProductProbes));
+  if (model.manifest().resident_bytes < kReadWeightsBytes) {
+    ThreadPool pool(options.threads != 0 ? options.threads : read_machine(files).physical_cores);
+    MF_TRY(limits.memory_bytes_per_second,
+           measure_read_bytes_per_second(pool, kMemoryProbeBytes, kMemoryProbePasses));
+  }
   if (model.manifest().experts.empty()) return limits;
   MF_TRY(const DriveProbe probe,
          probe_drive(model, options.drive.value_or(DriveChoice()), kDriveProbeBytes, 1));
@@ -135,7 +132,7 @@ struct Report {
   }
 };
 
-std::string percent_of(double part, double whole) { return fmt::format("{:.0f} %", 100 * part / whole); }
+std::string percent(double fraction) { return fmt::format("{:.0f} %", 100 * fraction); }
 
 std::string describe(const BenchPhase& phase) {
   if (phase.tokens == 0 || phase.tokens_per_second.median == 0) return "nothing";
@@ -157,20 +154,17 @@ std::string render_page(const Report& report) {
   line("prompt", describe(report.result.prompt));
   line("decode", describe(report.result.decode));
   std::string memory = fmt::format("{} of weights a token", human_bytes(report.result.touched_bytes_a_token));
-  if (report.limits.memory_bytes_per_second > 0)
-    memory +=
-        fmt::format(", {} GB/s: {} of the {} GB/s that these threads read",
-                    short_number(report.touched_bytes_per_second() / 1e9),
-                    percent_of(report.touched_bytes_per_second(), report.limits.memory_bytes_per_second),
-                    short_number(report.limits.memory_bytes_per_second / 1e9));
+  if (const auto& limit = report.result.memory)
+    memory += fmt::format(", {} GB/s: {} of the {} GB/s that these threads read",
+                          short_number(report.touched_bytes_per_second() / 1e9), percent(limit->fraction),
+                          short_number(limit->per_second / 1e9));
   line("memory", memory);
-  if (report.limits.products_per_second > 0 && report.result.prompt.tokens > 1)
+  if (const auto& limit = report.result.compute; limit && report.result.prompt.tokens > 1)
     line(
         "compute",
         fmt::format("{} G products a second in the prompt: {} of the {} that these threads multiply bytes at",
-                    short_number(report.products_per_second() / 1e9),
-                    percent_of(report.products_per_second(), report.limits.products_per_second),
-                    short_number(report.limits.products_per_second / 1e9)));
+                    short_number(report.products_per_second() / 1e9), percent(limit->fraction),
+                    short_number(limit->per_second / 1e9)));
   for (const Rival& rival : report.rivals) {
     std::string ratios;
     const auto compare = [&](std::string_view phase, double ours, double theirs) {
@@ -188,7 +182,7 @@ std::string render_page(const Report& report) {
     const std::string decoding = fmt::format("{} GB/s while decoding", short_number(read / 1e9));
     line("drive", report.measured_its_drive()
                       ? fmt::format("{}: {} of the {} GB/s that it reads at random", decoding,
-                                    percent_of(read, report.limits.drive_bytes_per_second), limit)
+                                    percent(read / report.limits.drive_bytes_per_second), limit)
                       : fmt::format("{}; {} GB/s at random with {}", decoding, limit, report.limits.drive));
   }
   if (report.peak_resident_bytes)
@@ -230,14 +224,14 @@ std::string render_json(const Report& report) {
             {"touched_bytes_per_token", report.result.touched_bytes_a_token},
             {"major_faults", report.result.major_faults}};
   if (report.peak_resident_bytes) json["peak_resident_bytes"] = *report.peak_resident_bytes;
-  if (report.limits.memory_bytes_per_second > 0) {
-    json["memory_bytes_per_second"] = report.limits.memory_bytes_per_second;
-    json["memory_fraction"] = report.touched_bytes_per_second() / report.limits.memory_bytes_per_second;
+  if (const auto& limit = report.result.memory) {
+    json["memory_bytes_per_second"] = limit->per_second;
+    json["memory_fraction"] = limit->fraction;
   }
   json["products_per_token"] = report.result.products_a_token;
-  if (report.limits.products_per_second > 0) {
-    json["products_per_second"] = report.limits.products_per_second;
-    json["compute_fraction"] = report.products_per_second() / report.limits.products_per_second;
+  if (const auto& limit = report.result.compute) {
+    json["products_per_second"] = limit->per_second;
+    json["compute_fraction"] = limit->fraction;
   }
   for (const Rival& rival : report.rivals) {
     Json& of = json["against"][rival.name];
@@ -297,6 +291,7 @@ Result<std::string> run_bench_command(FileSystem& files, const BenchCommand& com
   bench.repeats = command.repeat;
   bench.warm_ups = command.warm_up;
   bench.batch = command.batch;
+  bench.compares = !command.no_limits;
   bench.seed = command.seed;
   bench.routing = recorder ? recorder.get() : routing.get();
   Result<BenchResult> result = [&] {
@@ -309,12 +304,13 @@ Result<std::string> run_bench_command(FileSystem& files, const BenchCommand& com
   MF_TRY_STATUS(traced);
   if (recorder) MF_TRY_STATUS(recorder->write(files, command.write_routing));
   const std::optional<std::uint64_t> peak_resident_bytes = read_process_memory(files).peak_resident_bytes;
-  // Machines have moods: what memory could do is the middle of before and after, if there is room to ask again.
-  if (!command.no_limits) {
+  // Where it was not measured beside the rounds: the middle of before and after, if there is room to ask again.
+  if (limits.memory_bytes_per_second > 0) {
     ThreadPool pool(engine->threads());
-    if (const Result<double> after =
-            measure_read_bytes_per_second(pool, kMemoryProbeBytes, kMemoryProbePasses))
-      limits.memory_bytes_per_second = (limits.memory_bytes_per_second + *after) / 2;
+    const Result<double> after = measure_read_bytes_per_second(pool, kMemoryProbeBytes, kMemoryProbePasses);
+    const double before = limits.memory_bytes_per_second, rate = after ? (before + *after) / 2 : before;
+    result->memory = {rate, result->decode.tokens_per_second.median *
+                                static_cast<double>(result->touched_bytes_a_token) / rate};
   }
   const Report report{model.name,          *engine,          command, limits, *std::move(result),
                       peak_resident_bytes, std::move(rivals)};

@@ -93,6 +93,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   unsigned threads() const { return pool_.threads(); }
   const MemoryPlan& memory_plan() const { return memory_plan_; }
   const StreamingReport& streaming() const { return streaming_; }
+  // The weights that stay in memory, as the packed model has them.
+  std::span<const std::byte> resident_weights() const { return weights_.bytes(); }
   // Since the engine was opened.
   ExpertStatistics expert_statistics() MF_EXCLUDES(mutex_);
 

@@ -4,9 +4,12 @@
 
 #include <chrono>
 #include <random>
+#include <vector>
 
 #include "io/posix_file_system.h"
 #include "io/process_memory.h"
+#include "measure/memory_rate.h"
+#include "measure/product_rate.h"
 
 namespace moeflux {
 namespace {
@@ -56,10 +59,47 @@ std::uint64_t products_a_token(const Engine& engine) {
   return products;
 }
 
+// What the machine can do now.
+class Probes {
+ public:
+  Probes(const Engine& engine, std::uint64_t bytes) : pool_(engine.threads()), kernels_(engine.kernels()) {
+    if (const auto all = engine.resident_weights(); all.size() >= bytes) weights_ = all.first(bytes);
+  }
+
+  bool can_read() const { return !weights_.empty(); }
+  // The model's own weights: memory that is there, in the pages in which decoding reads it.
+  Result<double> read_bytes_per_second() { return measure_read_bytes_per_second(pool_, weights_, kPasses); }
+  Result<double> products_per_second() { return measure_products_per_second(pool_, kernels_, kPasses); }
+
+ private:
+  static constexpr unsigned kPasses = 5;
+
+  ThreadPool pool_;
+  const KernelTable& kernels_;
+  std::span<const std::byte> weights_;
+};
+
+// A phase of all counted rounds, and what the machine could have done beside each.
+struct Rates {
+  std::vector<double> tokens;  // a second
+  std::vector<double> limits;  // bytes or products a second; empty, or as many
+  StepStatistics steps;
+
+  // `cost`: bytes or products of a token.
+  std::optional<BenchLimit> limit(std::uint64_t cost) const {
+    if (limits.empty() || limits.size() != tokens.size()) return std::nullopt;
+    std::vector<double> fractions;
+    for (std::size_t i = 0; i < tokens.size(); ++i)
+      fractions.push_back(tokens[i] * static_cast<double>(cost) / limits[i]);
+    return BenchLimit{median(limits), median(fractions)};
+  }
+};
+
 class Rounds {
  public:
   Rounds(Engine& engine, const BenchOptions& options)
       : engine_(engine), options_(options), random_(options.seed) {
+    if (options.compares) probes_.emplace(engine, options.read_weights_bytes);
     step_.cancel = options.cancel;
     step_.routing = options.routing;
   }
@@ -70,17 +110,31 @@ class Rounds {
       MF_TRY(Session session, engine_.new_session());
       sessions.push_back(std::move(session));
     }
-    MF_TRY_STATUS(read_prompt(sessions.front(), counts));
+    MF_TRY_STATUS(beside(
+        probes_.has_value(), [&] { return probes_->products_per_second(); },
+        [&] { return read_prompt(sessions.front(), counts); }, counts ? &prompt.limits : nullptr));
     for (std::size_t i = 1; i < sessions.size(); ++i) {
       MF_TRY(sessions[i], sessions.front().fork());
     }
-    return decode(sessions, counts);
+    return beside(
+        probes_ && probes_->can_read(), [&] { return probes_->read_bytes_per_second(); },
+        [&] { return decode_tokens(sessions, counts); }, counts ? &decode.limits : nullptr);
   }
 
-  std::vector<double> prompt_rates, decode_rates;
-  StepStatistics prompt_steps, decode_steps;
+  Rates prompt, decode;
 
  private:
+  // Runs the phase, and adds to `limits` the middle of what the probe says before it and after.
+  template <class Probe, class Phase>
+  static Status beside(bool compares, Probe probe, Phase phase, std::vector<double>* limits) {
+    if (!compares || limits == nullptr) return phase();
+    MF_TRY(const double before, probe());
+    MF_TRY_STATUS(phase());
+    MF_TRY(const double after, probe());
+    limits->push_back((before + after) / 2);
+    return {};
+  }
+
   std::uint32_t vocabulary() const { return engine_.config().vocabulary; }
 
   Status read_prompt(Session& session, bool counts) {
@@ -90,12 +144,12 @@ class Rounds {
     MF_TRY(const StepStatistics steps, session.extend(tokens, logits, step_));
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
     if (!counts) return {};
-    prompt_steps += steps;
-    prompt_rates.push_back(static_cast<double>(tokens.size()) / took.count());
+    prompt.steps += steps;
+    prompt.tokens.push_back(static_cast<double>(tokens.size()) / took.count());
     return {};
   }
 
-  Status decode(std::vector<Session>& sessions, bool counts) {
+  Status decode_tokens(std::vector<Session>& sessions, bool counts) {
     if (options_.decode_tokens == 0) return {};
     std::vector<std::vector<float>> logits(sessions.size(), std::vector<float>(vocabulary()));
     const auto began = std::chrono::steady_clock::now();
@@ -105,25 +159,26 @@ class Rounds {
       for (std::size_t s = 0; s < sessions.size(); ++s)
         batch.push_back({&sessions[s], std::span(tokens).subspan(s, 1), WantedLogits::last, logits[s]});
       MF_TRY(const StepStatistics steps, engine_.step(batch, step_));
-      if (counts) decode_steps += steps;
+      if (counts) decode.steps += steps;
     }
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
     if (counts)
-      decode_rates.push_back(options_.decode_tokens * static_cast<double>(options_.batch) / took.count());
+      decode.tokens.push_back(options_.decode_tokens * static_cast<double>(options_.batch) / took.count());
     return {};
   }
 
   Engine& engine_;
   const BenchOptions& options_;
   std::mt19937_64 random_;
+  std::optional<Probes> probes_;
   StepOptions step_;
 };
 
-BenchPhase phase_of(std::uint64_t tokens, const std::vector<double>& rates, const StepStatistics& steps) {
+BenchPhase phase_of(std::uint64_t tokens, const Rates& rates) {
   BenchPhase phase;
   phase.tokens = tokens;
-  if (!rates.empty()) phase.tokens_per_second = quartiles_of(rates);
-  phase.steps = steps;
+  if (!rates.tokens.empty()) phase.tokens_per_second = quartiles_of(rates.tokens);
+  phase.steps = rates.steps;
   return phase;
 }
 
@@ -150,15 +205,17 @@ Result<BenchResult> run_bench(Engine& engine, const BenchOptions& options,
 
   BenchResult result;
   result.major_faults = read_process_memory(files).major_faults.value_or(0) - faults_before;
-  result.prompt = phase_of(std::max(1u, options.prompt_tokens), rounds.prompt_rates, rounds.prompt_steps);
-  result.decode = phase_of(options.decode_tokens, rounds.decode_rates, rounds.decode_steps);
+  result.prompt = phase_of(std::max(1u, options.prompt_tokens), rounds.prompt);
+  result.decode = phase_of(options.decode_tokens, rounds.decode);
   result.products_a_token = products_a_token(engine);
+  result.compute = rounds.prompt.limit(result.products_a_token);
   const std::uint64_t rows = result.decode.steps.rows;
   // A batch reads the resident weights once for all of its rows.
   if (rows != 0)
     result.touched_bytes_a_token = (touched_resident_bytes(engine) * (rows / options.batch) +
                                     result.decode.steps.experts_handed_out * mean_record_bytes(engine)) /
                                    rows;
+  result.memory = rounds.decode.limit(result.touched_bytes_a_token);
   return result;
 }
 

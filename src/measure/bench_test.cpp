@@ -28,7 +28,7 @@ struct Benching : testing::Test {
     options.context = 64;
   }
   Result<BenchResult> run(const BenchOptions& bench) {
-    const std::shared_ptr<Engine> engine = *Engine::open(files, path, options);
+    MF_TRY(const std::shared_ptr<Engine> engine, Engine::open(files, path, options));
     return run_bench(*engine, bench, [&](std::uint32_t done, std::uint32_t) { reported = done; });
   }
 };
@@ -44,6 +44,34 @@ TEST_F(Benching, CountsRoundsThatAreCounted) {
   EXPECT_GT(result->prompt.tokens_per_second.median, 0);
   EXPECT_GT(result->decode.tokens_per_second.median, 0);
   EXPECT_LE(result->decode.tokens_per_second.least, result->decode.tokens_per_second.largest);
+}
+
+TEST_F(Benching, ComparesWithTheMachineWhereItIsAskedTo) {
+  BenchOptions bench{.prompt_tokens = 10, .decode_tokens = 4, .repeats = 2, .warm_ups = 1};
+  const Result<BenchResult> alone = run(bench);
+  ASSERT_TRUE(alone) << alone.error().message();
+  EXPECT_FALSE(alone->compute);
+  EXPECT_FALSE(alone->memory);
+  bench.compares = true;
+  const Result<BenchResult> compared = run(bench);
+  ASSERT_TRUE(compared) << compared.error().message();
+  ASSERT_TRUE(compared->compute);
+  EXPECT_GT(compared->compute->per_second, 0);
+  EXPECT_GT(compared->compute->fraction, 0);
+  EXPECT_FALSE(compared->memory) << "so few weights are in a cache";
+}
+
+TEST_F(Benching, ReadsTheModelsOwnWeightsBetweenRounds) {
+  const Result<BenchResult> result = run({.prompt_tokens = 2,
+                                          .decode_tokens = 1,
+                                          .repeats = 2,
+                                          .warm_ups = 0,
+                                          .compares = true,
+                                          .read_weights_bytes = 4096});
+  ASSERT_TRUE(result) << result.error().message();
+  ASSERT_TRUE(result->memory);
+  EXPECT_GT(result->memory->per_second, 0);
+  EXPECT_GT(result->memory->fraction, 0);
 }
 
 TEST_F(Benching, KnowsTheBytesThatATokenTouches) {

@@ -7,6 +7,7 @@
 #include <bit>
 #include <chrono>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include "base/aligned_buffer.h"
@@ -59,21 +60,23 @@ std::uint64_t sum_of_rest(std::span<const std::byte> bytes) {
   return total;
 }
 
-// Fills the buffer with numbers whose sum is known by counting, each part by the thread that will read it:
-// pages lie where their first writer runs.
-std::uint64_t fill(ThreadPool& pool, std::span<std::byte> bytes) {
+// Fills the buffer, each part by the thread that will read it: pages lie where their first writer runs. What is not a
+// whole line stays zero, as HugeBuffer gave it.
+void fill(ThreadPool& pool, std::span<std::byte> bytes) {
   constexpr std::uint64_t kStep = 0x9E3779B97F4A7C15;  // odd: no two words are the same
-  std::atomic<std::uint64_t> total = 0;
   pool.parallel_for(bytes.size() / kLineBytes, [&](std::uint64_t begin, std::uint64_t end, unsigned) {
-    std::uint64_t sum = 0;
     for (std::uint64_t word = begin * kLineWords; word < end * kLineWords; ++word) {
       const std::uint64_t value = word * kStep;
       std::memcpy(bytes.data() + word * kWordBytes, &value, kWordBytes);
-      sum += value;
     }
-    total += sum;
   });
-  return total;  // of the whole lines; the rest stays zero, as HugeBuffer gave it
+}
+
+Status check_arguments(std::uint64_t bytes, unsigned repeats) {
+  if (bytes != 0 && repeats != 0 && repeats <= kMaxRepeats) return {};
+  return Error{ErrorCode::invalid_argument,
+               fmt::format("measuring memory: expected at least 1 byte and 1 to {} passes, found {} and {}",
+                           kMaxRepeats, bytes, repeats)};
 }
 
 }  // namespace
@@ -88,28 +91,32 @@ std::uint64_t sum_of_words(ThreadPool& pool, std::span<const std::byte> bytes) {
   return total;
 }
 
-Result<double> measure_read_bytes_per_second(ThreadPool& pool, std::uint64_t bytes, unsigned repeats) {
-  if (bytes == 0 || repeats == 0 || repeats > kMaxRepeats)
-    return Error{ErrorCode::invalid_argument,
-                 fmt::format("measuring memory: expected at least 1 byte and 1 to {} passes, found {} and {}",
-                             kMaxRepeats, bytes, repeats)};
-  MF_TRY(HugeBuffer buffer, HugeBuffer::create(bytes));
-  const std::uint64_t expected = fill(pool, buffer.bytes());
-
+Result<double> measure_read_bytes_per_second(ThreadPool& pool, std::span<const std::byte> bytes,
+                                             unsigned repeats) {
+  MF_TRY_STATUS(check_arguments(bytes.size(), repeats));
   using Clock = std::chrono::steady_clock;
+  std::optional<std::uint64_t> expected;
   std::vector<double> rates;
   for (unsigned pass = 0; pass < repeats; ++pass) {
     const Clock::time_point begin = Clock::now();
-    const std::uint64_t sum = sum_of_words(pool, buffer.bytes());
+    const std::uint64_t sum = sum_of_words(pool, bytes);
     const auto taken = std::max<Clock::duration>(Clock::now() - begin, std::chrono::nanoseconds(1));
     // Comparing also keeps the compiler from leaving the reads out.
-    if (sum != expected)
+    if (expected.value_or(sum) != sum)
       return Error{ErrorCode::corrupt_data,
-                   fmt::format("measuring memory: pass {} over {} bytes read other bytes than were written",
-                               pass, bytes)};
-    rates.push_back(static_cast<double>(bytes) / std::chrono::duration<double>(taken).count());
+                   fmt::format("measuring memory: pass {} over {} bytes read other bytes than the first",
+                               pass, bytes.size())};
+    expected = sum;
+    rates.push_back(static_cast<double>(bytes.size()) / std::chrono::duration<double>(taken).count());
   }
   return median(rates);
+}
+
+Result<double> measure_read_bytes_per_second(ThreadPool& pool, std::uint64_t bytes, unsigned repeats) {
+  MF_TRY_STATUS(check_arguments(bytes, repeats));
+  MF_TRY(HugeBuffer buffer, HugeBuffer::create(bytes));
+  fill(pool, buffer.bytes());
+  return measure_read_bytes_per_second(pool, buffer.bytes(), repeats);
 }
 
 }  // namespace moeflux

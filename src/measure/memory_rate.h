@@ -18,10 +18,14 @@ namespace moeflux {
 // once, by all threads of the pool together. `bytes` begin at a multiple of 64.
 std::uint64_t sum_of_words(ThreadPool& pool, std::span<const std::byte> bytes);
 
-// Bytes a second at which the pool reads `bytes` bytes of its own, the median of `repeats` passes. Take
-// several times more bytes than the caches hold: nothing here keeps a small buffer out of them. `bytes` and
-// `repeats` of 0 are invalid_argument; no memory for the buffer is out_of_memory. One thread at a time, as
+// Bytes a second at which the pool reads `bytes`, which nobody writes meanwhile: the median of `repeats` passes. Take
+// several times more bytes than the caches hold: nothing here keeps a small buffer out of them. No bytes and
+// `repeats` of 0 are invalid_argument; bytes that change between two passes are corrupt_data. One thread at a time, as
 // the pool.
+Result<double> measure_read_bytes_per_second(ThreadPool& pool, std::span<const std::byte> bytes,
+                                             unsigned repeats);
+
+// The same of `bytes` bytes of its own; no memory for them is out_of_memory.
 Result<double> measure_read_bytes_per_second(ThreadPool& pool, std::uint64_t bytes, unsigned repeats);
 
 }  // namespace moeflux

@@ -75,6 +75,19 @@ TEST(MemoryRate, IsAPositiveNumber) {
   }
 }
 
+TEST(MemoryRate, OfBytesThatAreThereChangesNone) {
+  ThreadPool pool(2);
+  Result<AlignedBuffer> buffer = AlignedBuffer::create(100 * kKiB);
+  ASSERT_TRUE(buffer);
+  std::ranges::fill(buffer->bytes(), std::byte{7});
+  const Result<double> rate = measure_read_bytes_per_second(pool, buffer->bytes(), 3);
+  ASSERT_TRUE(rate) << rate.error().message();
+  EXPECT_GT(*rate, 0);
+  EXPECT_TRUE(std::ranges::all_of(buffer->bytes(), [](std::byte byte) { return byte == std::byte{7}; }));
+  EXPECT_FALSE(measure_read_bytes_per_second(pool, std::span<const std::byte>(), 3));
+  EXPECT_FALSE(measure_read_bytes_per_second(pool, buffer->bytes(), 0));
+}
+
 TEST(MemoryRate, NeedsSomethingToMeasure) {
   ThreadPool pool(1);
   for (const auto& [bytes, repeats] :
