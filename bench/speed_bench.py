@@ -32,6 +32,8 @@ CASES = {
     "decode, fast, 2 threads": (["--precision", "fast", "-t", "2", "--prompt", "16", "--decode", "64"], "memory"),
     "8 decodes, fast, 1 thread": (
         ["--precision", "fast", "-t", "1", "--prompt", "16", "--decode", "24", "--parallel", "8"], "memory"),
+    "8 decodes, fast, 2 threads": (
+        ["--precision", "fast", "-t", "2", "--prompt", "16", "--decode", "24", "--parallel", "8"], "memory"),
     "prompt 512, fast, 1 thread": (["--precision", "fast", "-t", "1", "--prompt", "512", "--decode", "0"], "compute"),
     "prompt 512, fast, 2 threads": (["--precision", "fast", "-t", "2", "--prompt", "512", "--decode", "0"], "compute"),
     "prompt 512, exact, 1 thread": (["--precision", "exact", "-t", "1", "--prompt", "512", "--decode", "0"], "compute"),

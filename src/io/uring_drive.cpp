@@ -16,6 +16,7 @@
 
 #include "base/arithmetic.h"
 #include "base/check.h"
+#include "base/populate.h"
 #include "base/sizes.h"
 
 namespace moeflux {
@@ -178,6 +179,7 @@ void UringDrive::fix_buffers(std::span<const std::span<std::byte>> memory,
   for (const std::span<std::byte> buffer : buffers) {
     vectors.push_back({buffer.data(), buffer.size()});
     bytes += buffer.size();
+    populate(buffer);  // else registering does it, with one thread
   }
   raise_memlock_limit();
   const int fixed =
