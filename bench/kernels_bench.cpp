@@ -178,6 +178,7 @@ class Products {
       args.scales = scales_.data() + first * (cols_ / kInt8Group);
       args.scales_stride = cols_ / kInt8Group;
       args.sums = code_sums_.data() + first * (cols_ / kSumCols);
+      args.asks = needs_asking_;
       table.int8->affine4(args);
     } else {
       auto args = describe<MatmulArgs>(copy, batch, y);
@@ -195,6 +196,7 @@ class Products {
   std::vector<float> scales_, code_sums_, y_, expected_;
   HugeBuffer memory_;
   const KernelTable* scalar_ = compiled_kernels().back();
+  const bool needs_asking_ = needs_asking();
 };
 
 // Eight queries that share a head of 256 channels, block after block of 32,768 positions.

@@ -18,18 +18,25 @@ namespace moeflux {
 
 inline std::uint64_t blocks_of(std::uint64_t rows) { return divide_up(rows, tile16::kBlockRows); }
 
+// What products have to know of the processor.
+struct Processor {
+  const KernelTable& kernels;
+  bool needs_asking = false;
+};
+
 class BlockProduct {
  public:
   // `rows`: which rows of x; none: all of them.
-  BlockProduct(const KernelTable& kernels, const TiledMatrix& w, const Input& x,
+  BlockProduct(const Processor& processor, const TiledMatrix& w, const Input& x,
                std::span<const std::uint32_t> rows = {}, Rounding rounding = Rounding::coarse)
       : rows_(w.rows) {
     const auto* affine = std::get_if<AffineFormat>(&w.encoding);
     if (affine != nullptr && x.bytes.codes != nullptr) {
       MF_REQUIRE(rounding == Rounding::coarse || x.bytes.fine != nullptr,
                  "rows are prepared as they are used");
-      int8_ = affine_kernel(*kernels.int8, affine->bits);
+      int8_ = affine_kernel(*processor.kernels.int8, affine->bits);
       describe(int8_args_, w, affine, rows, x.x.count);
+      int8_args_.asks = processor.needs_asking;
       int8_args_.x = x.bytes.codes;
       int8_args_.x_stride = x.bytes.stride;
       int8_args_.scales = x.bytes.scales.data;
@@ -41,7 +48,7 @@ class BlockProduct {
       int8_args_.fine_sums = x.bytes.fine_sums.data;
       return;
     }
-    kernel_ = kernel_of(*kernels.matmul, w.encoding);
+    kernel_ = kernel_of(*processor.kernels.matmul, w.encoding);
     describe(args_, w, affine, rows, x.x.count);
     args_.x = x.x.data;
     args_.x_stride = x.x.stride;

@@ -16,6 +16,7 @@ CpuOps::CpuOps(ThreadPool& pool, const KernelTable& kernels, Workspace workspace
       precision_(precision),
       pool_(&pool),
       kernels_(&kernels),
+      needs_asking_(needs_asking()),
       threads_(pool.threads()) {}
 
 CpuOps::CpuOps(unsigned measured_threads, Precision precision)

@@ -9,6 +9,7 @@
 // One thread at a time.
 
 #include "base/thread_pool.h"
+#include "kernels/block_product.h"
 #include "kernels/kernel_table.h"
 #include "kernels/ops.h"
 
@@ -69,6 +70,7 @@ class CpuOps final : public Ops {
                      Heads y);
 
   bool is_measuring() const { return pool_ == nullptr; }
+  Processor processor() const { return {*kernels_, needs_asking_}; }  // not while measuring
   // A parallel region: body(begin, end, worker) over 0..count.
   void region(std::uint64_t count,
               FunctionRef<void(std::uint64_t begin, std::uint64_t end, unsigned worker)> body);
@@ -87,6 +89,7 @@ class CpuOps final : public Ops {
   Precision precision_;
   ThreadPool* pool_ = nullptr;
   const KernelTable* kernels_ = nullptr;
+  bool needs_asking_ = false;
   unsigned threads_ = 1;
 };
 

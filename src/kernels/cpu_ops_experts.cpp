@@ -9,7 +9,6 @@
 
 #include "base/arithmetic.h"
 #include "base/check.h"
-#include "kernels/block_product.h"
 #include "kernels/cpu_ops.h"
 
 namespace moeflux {
@@ -43,18 +42,18 @@ bool alternate(const TiledMatrix& gate, const TiledMatrix& up) {
 }
 
 // A slice's blocks of both, alternating: [rows][gate 0, up 0, gate 1, ...].
-void multiply_slice(const KernelTable& kernels, const ExpertVisit& visit, const Input& x, std::uint64_t first,
+void multiply_slice(const Processor& processor, const ExpertVisit& visit, const Input& x, std::uint64_t first,
                     std::uint64_t end, const Rows& both) {
   if (alternate(visit.gate, visit.up)) {
     TiledMatrix matrix = visit.gate;
     matrix.rows *= 2;
     matrix.block_stride /= 2;
-    BlockProduct(kernels, matrix, x, visit.rows).run(2 * first, 2 * end, both.data, both.stride);
+    BlockProduct(processor, matrix, x, visit.rows).run(2 * first, 2 * end, both.data, both.stride);
     return;
   }
   constexpr std::uint32_t kPair = 2 * tile16::kBlockRows;
-  BlockProduct(kernels, visit.gate, x, visit.rows).run(first, end, both.data, both.stride, kPair);
-  BlockProduct(kernels, visit.up, x, visit.rows)
+  BlockProduct(processor, visit.gate, x, visit.rows).run(first, end, both.data, both.stride, kPair);
+  BlockProduct(processor, visit.up, x, visit.rows)
       .run(first, end, both.data + tile16::kBlockRows, both.stride, kPair);
 }
 
@@ -128,7 +127,7 @@ void CpuOps::hidden_slices(const ExpertVisit& visit, std::size_t v, const Input&
   for (std::uint64_t slice = from; slice < to; slice += at_once) {
     const std::uint64_t block = slice * kSliceBlocks;
     const std::uint64_t end_block = std::min(blocks_of(visit.gate.rows), block + at_once * kSliceBlocks);
-    multiply_slice(*kernels_, visit, x, block, end_block, both);
+    multiply_slice(processor(), visit, x, block, end_block, both);
     const auto first = static_cast<std::uint32_t>(slice) * kSliceCols;
     const auto cols = static_cast<std::uint32_t>(std::min(at_once * kSliceCols, visit.gate.rows - first));
     for (std::uint32_t row = 0; row < hidden.rows_of(v); ++row) {
@@ -164,7 +163,7 @@ void CpuOps::run_visit(std::span<const ExpertVisit> visits, const Input& x, Rows
   const Scope scope(*this);
   const auto multiply_down = [&](std::size_t v, const Hidden& hidden, std::uint64_t block,
                                  std::uint64_t end_block) {
-    BlockProduct(*kernels_, visits[v].down, hidden.rows.some(hidden.first[v], hidden.rows_of(v)))
+    BlockProduct(processor(), visits[v].down, hidden.rows.some(hidden.first[v], hidden.rows_of(v)))
         .run(block, end_block, partials.row(visits[v].first_partial) + block * tile16::kBlockRows,
              partials.stride);
   };
@@ -202,7 +201,7 @@ void CpuOps::run_visit_adding(std::span<const ExpertVisit> visits, const Input& 
     for (std::size_t v = 0; v < visits.size(); ++v) {
       const ExpertVisit& visit = visits[v];
       const std::uint32_t count = hidden.rows_of(v);
-      const BlockProduct product(*kernels_, visit.down, hidden.rows.some(hidden.first[v], count));
+      const BlockProduct product(processor(), visit.down, hidden.rows.some(hidden.first[v], count));
       for (std::uint64_t part = begin; part < end; ++part) {
         const std::uint64_t block = part * kBufferBlocks;
         product.run(block, std::min(blocks, block + kBufferBlocks), buffer.data, buffer.stride);

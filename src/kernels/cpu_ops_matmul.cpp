@@ -4,7 +4,6 @@
 
 #include "base/arithmetic.h"
 #include "base/check.h"
-#include "kernels/block_product.h"
 #include "kernels/cpu_ops.h"
 
 namespace moeflux {
@@ -76,7 +75,7 @@ void CpuOps::run_matmul(std::span<const Product> products, const Input& x) {
       if (from < to) {
         const std::uint64_t block = (from - first) * kPartBlocks;
         const std::uint64_t end_block = std::min(blocks_of(product.w.rows), (to - first) * kPartBlocks);
-        BlockProduct(*kernels_, product.w, x, {}, product.rounding)
+        BlockProduct(processor(), product.w, x, {}, product.rounding)
             .run(block, end_block, product.y.data + block * tile16::kBlockRows, product.y.stride);
       }
       first += count;
@@ -102,7 +101,7 @@ void CpuOps::run_head_matmul(const HeadMatrices& w, const Heads& x, const Heads&
       matrix.first_block += head * head_blocks * w.all.block_stride;
       const Input input{{x.head(0, head), x.count, x.dim, x.stride},
                         {sums.row(head * x.count), x.count, sum_cols, sums.stride}};
-      BlockProduct(*kernels_, matrix, input).run(0, head_blocks, y.head(0, head), y.stride);
+      BlockProduct(processor(), matrix, input).run(0, head_blocks, y.head(0, head), y.stride);
     }
   });
 }

@@ -152,7 +152,7 @@ class Product {
       x_rows_.push_back(layout.chosen_rows ? (i * 5 + 1) % (batch + 2) : i);
   }
 
-  Grid run(const KernelTable& table, bool fine = false) const {
+  Grid run(const KernelTable& table, bool fine = false, bool asks = false) const {
     Grid y(batch_, view_.rows, layout_.gap);
     Int8Args args;
     args.blocks = blocks_.data();
@@ -174,6 +174,7 @@ class Product {
     }
     args.x_rows = layout_.chosen_rows ? x_rows_.data() : nullptr;
     args.batch = batch_;
+    args.asks = asks;
     args.y = y.data();
     args.y_stride = y.stride();
     affine_kernel(*table.int8, affine_.bits)(args);
@@ -215,9 +216,10 @@ TEST_P(Int8OnEveryIsa, MultipliesToTheScalarBits) {
           const Product product(matrix, batch, random, layout,
                                 batch == 5 ? Numbers::endless : Numbers::plain);
           for (const bool fine : {false, true})
-            ASSERT_TRUE(same_bits(product.run(*GetParam(), fine), product.run(scalar(), fine)))
-                << bits << " bits, groups of " << group << ", " << rows << " x " << cols << ", batch "
-                << batch << (fine ? ", fine" : "");
+            for (const bool asks : {false, true})
+              ASSERT_TRUE(same_bits(product.run(*GetParam(), fine, asks), product.run(scalar(), fine)))
+                  << bits << " bits, groups of " << group << ", " << rows << " x " << cols << ", batch "
+                  << batch << (fine ? ", fine" : "") << (asks ? ", asking" : "");
         }
 }
 

@@ -71,9 +71,9 @@ struct CellsOf {
 };
 
 // Rows [first_row, first_row + Rows) of the batch with blocks [begin, end), Blocks at a time; where less are left, the first
-// of these stands for those that are missing. Fine: the fine bytes of a row are one more row to multiply with. is_far: the
-// blocks were not used just before.
-template <unsigned Bits, class Group, unsigned Blocks, unsigned Rows, bool Fine>
+// of these stands for those that are missing. Fine: the fine bytes of a row are one more row to multiply with. Asks: for the
+// blocks ahead, if is_far: they were not used just before.
+template <unsigned Bits, class Group, unsigned Blocks, unsigned Rows, bool Fine, bool Asks>
 [[gnu::noinline]] void multiply_tiles(const Int8Args& args, std::uint32_t first_row, std::uint32_t begin,
                                       std::uint32_t end, [[maybe_unused]] bool is_far) {
   constexpr unsigned kByteRows = Fine ? 2 * Rows : Rows;
@@ -94,11 +94,7 @@ template <unsigned Bits, class Group, unsigned Blocks, unsigned Rows, bool Fine>
   constexpr std::size_t kHighAt = std::size_t{Group::kCols} * 2 * Planes<Bits>::kLow;
   constexpr std::size_t kScalesAt = std::size_t{Group::kCols} * 2 * Bits;
   const std::size_t group_bytes = kScalesAt + (args.f32_scales ? 2 : 1) * kUnitBytes;
-  // Rows that take longer than memory have to ask for it: so far apart, lines are not taken for a stream. 3, 5, 8 and 16
-  // rows of 512 x 2048: 92, 120, 142 and 160 G products a second without, 135, 160, 167 and 173 with it; 2048 x 512: 145,
-  // 90, 110 and 142 without, 145, 168, 170 and 171 with it. One row loses a quarter by it.
-  constexpr bool kAsks = kByteRows >= 3;
-  constexpr std::ptrdiff_t kAhead = 128 * kUnitBytes;
+  constexpr std::ptrdiff_t kAhead = (kByteRows < 3 ? 256 : 128) * kUnitBytes;
   for (std::uint32_t block = begin; block < end; block += Blocks) {
     const unsigned blocks = end - block < Blocks ? end - block : Blocks;
     const std::uint64_t stride = blocks < Blocks ? 0 : args.block_stride;
@@ -109,7 +105,7 @@ template <unsigned Bits, class Group, unsigned Blocks, unsigned Rows, bool Fine>
     for (std::uint32_t first = 0; first < args.cols; first += Group::kCols, units += group_bytes) {
       const std::byte* low = units;
       const std::byte* high = units + kHighAt;
-      if constexpr (kAsks) {
+      if constexpr (Asks) {
         if (is_far) {
           const std::byte* ahead = units + kAhead;
           if (ahead >= end_of_block) ahead += (Blocks - 1) * stride;
@@ -172,6 +168,20 @@ constexpr bool kIsCommon = Group::kCols == kInt8Group && (Bits == 4 || Bits == 8
 template <unsigned Bits, class Group, bool Fine>
 constexpr unsigned kMostRows = (kIsCommon<Bits, Group> ? kInt8Rows : kInt8Rows / 2) / (Fine ? 2 : 1);
 
+// Rows that take longer than memory have to ask for it: so far apart, lines are not taken for a stream. 3, 5, 8 and 16 rows of
+// 512 x 2048 on a Zen 4: 92, 120, 142 and 160 G products a second without, 135, 160, 167 and 173 with it; 2048 x 512: 145, 90,
+// 110 and 142 without, 145, 168, 170 and 171 with it. One row and two: kernel_table.h, needs_asking().
+template <unsigned Bits, class Group, unsigned Blocks, unsigned Rows, bool Fine>
+MF_LANES void multiply_blocks(const Int8Args& args, std::uint32_t first_row, std::uint32_t begin,
+                              std::uint32_t end, bool is_far) {
+  constexpr bool kAsksAlways = (Fine ? 2 * Rows : Rows) >= 3;
+  if (kAsksAlways || args.asks) {
+    multiply_tiles<Bits, Group, Blocks, Rows, Fine, true>(args, first_row, begin, end, is_far);
+  } else if constexpr (!kAsksAlways) {
+    multiply_tiles<Bits, Group, Blocks, Rows, Fine, false>(args, first_row, begin, end, is_far);
+  }
+}
+
 // The same for a number of rows that is known when it runs, 1..Most.
 template <unsigned Bits, class Group, bool Fine, unsigned Most>
 MF_LANES void multiply_rows(const Int8Args& args, std::uint32_t first_row, std::uint32_t rows,
@@ -183,7 +193,7 @@ MF_LANES void multiply_rows(const Int8Args& args, std::uint32_t first_row, std::
     // Few rows wait for memory, and one block is one stream of it: 29, 31, 24 and 15 GB/s for 1 to 4 rows, where two
     // blocks give 23, 18, 16 and 15; for eight it is 7.6 to 9.9.
     constexpr unsigned kBlocks = Most <= 3 ? 1 : kInt8Blocks;
-    multiply_tiles<Bits, Group, kBlocks, Most, Fine>(args, first_row, begin, end, is_far);
+    multiply_blocks<Bits, Group, kBlocks, Most, Fine>(args, first_row, begin, end, is_far);
   } else if constexpr (Most > 1) {
     multiply_rows<Bits, Group, Fine, Most - 1>(args, first_row, rows, begin, end, is_far);
   }

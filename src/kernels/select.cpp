@@ -67,6 +67,14 @@ constexpr std::array kTables = {&kScalar};
 
 }  // namespace
 
+bool needs_asking() {
+#if defined(__x86_64__)
+  return __builtin_cpu_is("intel");
+#else
+  return false;
+#endif
+}
+
 std::span<const KernelTable* const> compiled_kernels() { return kTables; }
 
 Result<const KernelTable*> select_kernels(std::string_view name) {

@@ -3,7 +3,7 @@
 //
 // A token reads the bytes of every weight that it touches once, so touched bytes divided by this rate is the
 // least time that it can take. The probe reads as the engine does: neighbouring ranges, one a thread, from
-// end to end, through huge pages where the system gives them.
+// end to end, through huge pages where the system gives them; and asks ahead where the kernels do.
 
 #include <cstddef>
 #include <cstdint>
