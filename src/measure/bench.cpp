@@ -87,7 +87,7 @@ struct Rates {
 
   // `cost`: bytes or products of a token.
   std::optional<BenchLimit> limit(std::uint64_t cost) const {
-    if (limits.empty() || limits.size() != tokens.size()) return std::nullopt;
+    if (limits.empty()) return std::nullopt;
     std::vector<double> fractions;
     for (std::size_t i = 0; i < tokens.size(); ++i)
       fractions.push_back(tokens[i] * static_cast<double>(cost) / limits[i]);
@@ -116,6 +116,7 @@ class Rounds {
     for (std::size_t i = 1; i < sessions.size(); ++i) {
       MF_TRY(sessions[i], sessions.front().fork());
     }
+    if (options_.decode_tokens == 0) return {};
     return beside(
         probes_ && probes_->can_read(), [&] { return probes_->read_bytes_per_second(); },
         [&] { return decode_tokens(sessions, counts); }, counts ? &decode.limits : nullptr);
@@ -150,7 +151,6 @@ class Rounds {
   }
 
   Status decode_tokens(std::vector<Session>& sessions, bool counts) {
-    if (options_.decode_tokens == 0) return {};
     std::vector<std::vector<float>> logits(sessions.size(), std::vector<float>(vocabulary()));
     const auto began = std::chrono::steady_clock::now();
     for (std::uint32_t i = 0; i < options_.decode_tokens; ++i) {
