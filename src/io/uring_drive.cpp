@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 #include <liburing.h>
+#include <linux/capability.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -77,6 +80,17 @@ void raise_memlock_limit() {
   if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
   limit.rlim_cur = limit.rlim_max;
   ::setrlimit(RLIMIT_MEMLOCK, &limit);
+}
+
+// Whether the system will lock so many bytes: the limit allows it, or does not count for this process.
+bool may_lock(std::uint64_t bytes) {
+  rlimit limit;
+  if (::getrlimit(RLIMIT_MEMLOCK, &limit) == 0 &&
+      (limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= bytes))
+    return true;
+  __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct rights[_LINUX_CAPABILITY_U32S_3] = {};
+  return ::syscall(SYS_capget, &header, rights) == 0 && (rights[0].effective >> CAP_IPC_LOCK & 1) != 0;
 }
 
 std::string describe_memlock_limit() {
@@ -179,9 +193,11 @@ void UringDrive::fix_buffers(std::span<const std::span<std::byte>> memory,
   for (const std::span<std::byte> buffer : buffers) {
     vectors.push_back({buffer.data(), buffer.size()});
     bytes += buffer.size();
-    populate(buffer);  // else registering does it, with one thread
   }
   raise_memlock_limit();
+  // Else registering does it, with one thread. Where it will be refused, pages are cleared when they are first read into.
+  if (may_lock(bytes))
+    for (const std::span<std::byte> buffer : buffers) populate(buffer);
   const int fixed =
       io_uring_register_buffers(ring_.get(), vectors.data(), static_cast<unsigned>(vectors.size()));
   if (fixed == 0) {
