@@ -70,6 +70,12 @@ struct CellsOf {
   static constexpr unsigned kCols = GroupCols, kCellCols = GroupCols < kInt8Group ? GroupCols : kInt8Group;
 };
 
+// Rows that take longer than memory have to ask for it: so far apart, lines are not taken for a stream. 3, 5, 8 and 16 rows of
+// 512 x 2048 on a Zen 4: 92, 120, 142 and 160 G products a second without, 135, 160, 167 and 173 with it; 2048 x 512: 145, 90,
+// 110 and 142 without, 145, 168, 170 and 171 with it. One row and two: kernel_table.h, needs_asking().
+template <unsigned Rows, bool Fine>
+constexpr bool kAsksAlways = (Fine ? 2 * Rows : Rows) >= 3;
+
 // Rows [first_row, first_row + Rows) of the batch with blocks [begin, end), Blocks at a time; where less are left, the first
 // of these stands for those that are missing. Fine: the fine bytes of a row are one more row to multiply with. Asks: for the
 // blocks ahead, if is_far: they were not used just before.
@@ -94,7 +100,7 @@ template <unsigned Bits, class Group, unsigned Blocks, unsigned Rows, bool Fine,
   constexpr std::size_t kHighAt = std::size_t{Group::kCols} * 2 * Planes<Bits>::kLow;
   constexpr std::size_t kScalesAt = std::size_t{Group::kCols} * 2 * Bits;
   const std::size_t group_bytes = kScalesAt + (args.f32_scales ? 2 : 1) * kUnitBytes;
-  constexpr std::ptrdiff_t kAhead = (kByteRows < 3 ? 256 : 128) * kUnitBytes;
+  constexpr std::size_t kAhead = kAsksAlways<Rows, Fine> ? 128 * kUnitBytes : kAskedAheadBytes;
   for (std::uint32_t block = begin; block < end; block += Blocks) {
     const unsigned blocks = end - block < Blocks ? end - block : Blocks;
     const std::uint64_t stride = blocks < Blocks ? 0 : args.block_stride;
@@ -168,16 +174,13 @@ constexpr bool kIsCommon = Group::kCols == kInt8Group && (Bits == 4 || Bits == 8
 template <unsigned Bits, class Group, bool Fine>
 constexpr unsigned kMostRows = (kIsCommon<Bits, Group> ? kInt8Rows : kInt8Rows / 2) / (Fine ? 2 : 1);
 
-// Rows that take longer than memory have to ask for it: so far apart, lines are not taken for a stream. 3, 5, 8 and 16 rows of
-// 512 x 2048 on a Zen 4: 92, 120, 142 and 160 G products a second without, 135, 160, 167 and 173 with it; 2048 x 512: 145, 90,
-// 110 and 142 without, 145, 168, 170 and 171 with it. One row and two: kernel_table.h, needs_asking().
+// The same with rows that ask for the blocks, or do not.
 template <unsigned Bits, class Group, unsigned Blocks, unsigned Rows, bool Fine>
 MF_LANES void multiply_blocks(const Int8Args& args, std::uint32_t first_row, std::uint32_t begin,
                               std::uint32_t end, bool is_far) {
-  constexpr bool kAsksAlways = (Fine ? 2 * Rows : Rows) >= 3;
-  if (kAsksAlways || args.asks) {
+  if (kAsksAlways<Rows, Fine> || args.asks) {
     multiply_tiles<Bits, Group, Blocks, Rows, Fine, true>(args, first_row, begin, end, is_far);
-  } else if constexpr (!kAsksAlways) {
+  } else if constexpr (!kAsksAlways<Rows, Fine>) {
     multiply_tiles<Bits, Group, Blocks, Rows, Fine, false>(args, first_row, begin, end, is_far);
   }
 }

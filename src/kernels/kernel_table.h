@@ -319,6 +319,7 @@ struct KernelTable {
 // ahead within a page of 4 KB only, and one row of 4-bit experts on a Sapphire Rapids is read with 8.1 GB/s, or with 11.5 and 13
 // asking 8 and 16 KB ahead. A Zen 4 loses a quarter by it. Not to be asked often: it may take a microsecond.
 bool needs_asking();
+inline constexpr std::size_t kAskedAheadBytes = std::size_t{16} << 10;  // there, and with few rows
 
 // Fastest first; scalar is last and runs everywhere.
 std::span<const KernelTable* const> compiled_kernels();

@@ -24,7 +24,6 @@ constexpr std::size_t kLineBytes = 64;
 constexpr std::size_t kWordBytes = sizeof(std::uint64_t);
 constexpr std::size_t kLineWords = kLineBytes / kWordBytes;
 constexpr unsigned kMaxRepeats = 10'000;
-constexpr std::size_t kAskedAheadBytes = std::size_t{16} << 10;
 
 // Two words, added in one instruction by every x86-64 and ARMv8; both compilers have the attribute.
 using WordPair = std::uint64_t __attribute__((vector_size(16)));
