@@ -4,7 +4,7 @@
 //
 // Products: 4-bit matrices, group 64, BF16 scales, exact and fast, for batches of 1 (GB/s of weights, which come from
 // memory every time) to 512 (products a second). Attention: eight queries over a block of keys and values, 32,768
-// positions in turn (GB/s of keys and values). The delta rule: a head, 64 rows.
+// positions in turn (GB/s of keys and values), and over bytes (products a second). The delta rule: a head, 64 rows.
 //
 // Each product is first held against the scalar kernel, bit for bit. Repeats are interleaved with two measurements of
 // the machine, the rate at which memory is read and that of products in registers (of the same ISA); what is
@@ -28,6 +28,7 @@
 #include "base/thread_pool.h"
 #include "io/machine.h"
 #include "io/posix_file_system.h"
+#include "kernels/byte_attention.h"
 #include "kernels/kernel_table.h"
 #include "measure/memory_rate.h"
 #include "measure/quantiles.h"
@@ -254,6 +255,83 @@ class Attention {
   float max_[kQueries] = {}, sum_[kQueries] = {};
 };
 
+// The same over bytes, in products a second: opened in memory and attended to once, as in decoding; attended to when it is
+// open, as in prompts. And opening alone, of kept bytes.
+class ByteAttention {
+ public:
+  static constexpr std::uint32_t kQueries = Attention::kQueries, kDim = Attention::kDim,
+                                 kBlocks = Attention::kBlocks;
+  static constexpr ByteBlockShape kShape{kDim, kDim};
+
+  bool allocate(const KernelTable& table) {
+    auto memory = HugeBuffer::create(kBlocks * block_words() * sizeof(float));
+    auto opened = HugeBuffer::create(kShape.bytes());
+    if (!memory || !opened) return false;
+    memory_ = *std::move(memory);
+    opened_ = *std::move(opened);
+    std::mt19937 random(3);
+    std::normal_distribution<float> any(0, 1);
+    std::vector<float> row(kDim);
+    for (std::size_t i = 0; i < std::size_t{kBlocks} * 2 * kAttentionBlock; ++i) {
+      for (float& number : row) number = any(random);
+      table.attention->narrow_int8(row.data(), kDim,
+                                   reinterpret_cast<float*>(memory_.data()) + i * kRowWords);
+    }
+    for (std::size_t q = 0; q < kQueries; ++q)
+      table.byte_attention->narrow_query(row.data(), kDim, queries_.data() + q * byte_query_words(kDim));
+    open(table, 0);
+    return true;
+  }
+
+  Case open_case(const KernelTable& table) {
+    return {"attention, bytes: opening", "GB/s", static_cast<double>(block_words() * sizeof(float)),
+            [this, &table](std::size_t call) { open(table, call); }, 2 * kBlocks};
+  }
+  Case attend_case(const KernelTable& table, bool opens) {
+    return {
+        opens ? "attention, bytes, 8 x 256" : "attention, bytes, open", "GMAC/s",
+        2.0 * kQueries * kAttentionBlock * kDim,
+        [this, &table, opens](std::size_t call) {
+          if (opens) open(table, call);
+          table.byte_attention->attend(
+              {.shape = kShape,
+               .block = opened_.data(),
+               .queries = queries_.data(),
+               .query_stride = byte_query_words(kDim),
+               .count = kQueries,
+               .visible = kAttentionBlock,
+               .scale = 1.0f / 16,
+               .next = {{opens ? block(call + 1) : nullptr, opens ? block_words() * sizeof(float) : 0}, {}},
+               .max = max_,
+               .sum = sum_,
+               .out = out_.data(),
+               .out_stride = kDim});
+        },
+        2 * kBlocks};
+  }
+
+ private:
+  static constexpr std::size_t kRowWords = kv_row_words(KvNumbers::int8, kDim);
+  static constexpr std::size_t block_words() { return 2 * kAttentionBlock * kRowWords; }
+
+  const std::byte* block(std::size_t call) const {
+    return memory_.data() + call % kBlocks * block_words() * sizeof(float);
+  }
+  void open(const KernelTable& table, std::size_t call) {
+    const auto* const rows = reinterpret_cast<const float*>(block(call));
+    const auto kept = [](const float* from) {
+      return KeptBytes{reinterpret_cast<const std::int8_t*>(from), from + kv_code_words(kDim), kRowWords};
+    };
+    table.byte_attention->open(kShape, kept(rows), kept(rows + block_words() / 2), kAttentionBlock,
+                               opened_.data());
+  }
+
+  HugeBuffer memory_, opened_;
+  std::vector<float> queries_ = std::vector<float>(kQueries * byte_query_words(kDim)),
+                     out_ = std::vector<float>(kQueries * kDim);
+  float max_[kQueries] = {}, sum_[kQueries] = {};
+};
+
 // Heads of 128 x 128: 64 rows of one, where an operation is a product of the state with key or query, or its update; and
 // one row of a layer's heads, as in decoding, whose states come from memory and go there.
 class DeltaRule {
@@ -350,6 +428,7 @@ bool parse(int argc, char** argv, Arguments& arguments) {
 struct Suite {
   std::vector<std::unique_ptr<Products>> products;
   Attention attention;
+  ByteAttention byte_attention;
   DeltaRule delta_rule;
   std::vector<Case> cases;
 };
@@ -383,6 +462,11 @@ bool prepare(Suite& suite, const KernelTable& table, const Arguments& arguments)
     if (!suite.attention.allocate()) return fmt::print(stderr, "kernels_bench: not enough memory\n"), false;
     suite.cases.push_back(suite.attention.make_case(table, true));
     suite.cases.push_back(suite.attention.make_case(table, false));
+    if (!suite.byte_attention.allocate(table))
+      return fmt::print(stderr, "kernels_bench: not enough memory\n"), false;
+    suite.cases.push_back(suite.byte_attention.open_case(table));
+    suite.cases.push_back(suite.byte_attention.attend_case(table, true));
+    suite.cases.push_back(suite.byte_attention.attend_case(table, false));
   }
   if (wants("delta")) {
     if (!suite.delta_rule.allocate()) return fmt::print(stderr, "kernels_bench: not enough memory\n"), false;

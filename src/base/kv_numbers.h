@@ -1,8 +1,9 @@
 #pragma once
 // How the keys and values of a session are kept: as they are computed, or in fewer bytes.
 //
-// They are narrowed once, when they are appended, and attention is that of float32 over what was kept. A row of
-// channels of one head and position lies in whole words of 4 bytes:
+// They are narrowed once, when they are appended, and attention is that of float32 over what was kept, or, over int8 in the
+// precision `fast`, that of integers (docs/arithmetic.md). A row of channels of one head and position lies in whole words
+// of 4 bytes:
 //
 //   f32    the numbers
 //   bf16   the numbers, rounded to nearest even; two a word, the last may be half empty

@@ -297,9 +297,13 @@ TEST_P(CuttingTokens, ChangesNoBitWithKeysAndValuesInFewerBytes) {
   const Tokens tokens = random_tokens(*model.open(), kTokens);
   const Logits whole = in_steps_of(
       *model.open({.precision = Precision::exact, .threads = 1, .step_rows = kTokens}), tokens, kTokens);
-  for (const KvNumbers numbers : {KvNumbers::bf16, KvNumbers::int8}) {
+  for (const auto& [numbers_of_kv, precision_of_all] :
+       {std::pair(KvNumbers::bf16, Precision::exact), std::pair(KvNumbers::int8, Precision::exact),
+        std::pair(KvNumbers::int8, Precision::fast)}) {
+    const KvNumbers numbers = numbers_of_kv;
+    const Precision precision = precision_of_all;
     const auto open = [&](const std::string& isa, unsigned threads) {
-      return model.open({.precision = Precision::exact,
+      return model.open({.precision = precision,
                          .isa = isa,
                          .threads = threads,
                          .step_rows = kTokens,

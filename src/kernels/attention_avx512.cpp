@@ -8,6 +8,8 @@
 
 #include "kernels/lanes_math.inl"
 
+#include "kernels/softmax_vector.inl"
+
 #include "kernels/attention_vector.inl"
 
 namespace moeflux {

@@ -83,7 +83,7 @@ void narrow_int8(const float* x, std::uint32_t n, float* row) noexcept {
   auto* const codes = reinterpret_cast<std::int8_t*>(row);
   for (std::uint32_t first = 0; first < n; first += kKvGroup) {
     const std::uint32_t end = std::min(n, first + kKvGroup);
-    const auto [scale, inverse] = law::byte_scale(x + first, end - first);
+    const auto [scale, inverse] = law::code_scale(x + first, end - first, law::kByteSteps);
     row[kv_code_words(n) + first / kKvGroup] = scale;
     for (std::uint32_t i = first; i < end; ++i)
       codes[i] = inverse != 0 ? static_cast<std::int8_t>(std::rint(x[i] * inverse)) : std::int8_t{0};

@@ -1,5 +1,5 @@
 // Attention, a tile of queries at a time. Included by the kernels of each ISA after lanes_*.h and
-// lanes_math.inl; attention_scalar.cpp says what it computes.
+// lanes_math.inl and softmax_vector.inl; attention_scalar.cpp says what it computes.
 //
 // A row of keys or values that is loaded serves all queries of a tile, and of some tiles in turn. A tile with too few queries,
 // or with too few keys, repeats its last one in scores: the same bits are computed again, by the same code.
@@ -7,7 +7,6 @@
 namespace moeflux {
 namespace {
 
-constexpr std::size_t kWidth = law::kLanes;
 constexpr unsigned kQueries = kTileCols;
 // Tiles that use some rows of keys or values while these are in the first-level cache.
 constexpr unsigned kTiles = 4;
@@ -122,30 +121,6 @@ void score(const AttendArgs& args, Tile* tiles, unsigned count, std::uint32_t mo
     for (unsigned t = 0; t < count; ++t)
       score_keys(tiles[t], key, args.key_dim, args.scale, &tiles[t].p[0][j], ahead);
   }
-}
-
-// p = exp(p - max), for one query.
-MF_LANES void soften(float* p, std::uint32_t visible, float* max_out, float* sum_out) {
-  // The last group is filled up with what becomes zero.
-  for (std::uint32_t j = visible; j % kWidth != 0; ++j) p[j] = -__builtin_inff();
-
-  Lanes largest = broadcast(-__builtin_inff());
-  for (std::size_t j = 0; j < visible; j += kWidth) largest = lanes_larger(load(p + j), largest);
-  float lanes[kWidth];
-  store(lanes, largest);
-  float max = lanes[0];
-  for (std::size_t lane = 1; lane < kWidth; ++lane) max = lanes[lane] > max ? lanes[lane] : max;
-  max = max + 0.0f;
-
-  const Lanes shift = broadcast(max);
-  Lanes sum = broadcast(0.0f);
-  for (std::size_t j = 0; j < visible; j += kWidth) {
-    const Lanes group = lanes_exp(load(p + j) - shift);
-    store(p + j, group);
-    sum = sum + group;
-  }
-  *max_out = max;
-  *sum_out = fold_add(sum);
 }
 
 // Adds `Positions` positions from j on to `Queries` queries of the tile, from `first` on.
@@ -311,7 +286,7 @@ void narrow_int8(const float* x, std::uint32_t n, float* row) noexcept {
   const Lanes round = broadcast(law::kRoundToInteger);
   for (std::size_t first = 0; first < n; first += kKvGroup) {
     const std::size_t end = n - first < kKvGroup ? n : first + kKvGroup;
-    const law::ByteScale by = lanes_byte_scale(x + first, end - first);
+    const law::CodeScale by = lanes_byte_scale(x + first, end - first);
     scales[first / kKvGroup] = by.scale;
     const Lanes inverse = broadcast(by.inverse);
     for (std::size_t i = first; i < end; i += kWidth) {

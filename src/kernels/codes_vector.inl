@@ -40,9 +40,15 @@ struct Planes {
 };
 constexpr unsigned kStep = 32;  // columns that are whole units of any plane: p units of a plane of p bits
 
-template <std::int32_t Byte>
+MF_LANES Ints broadcast_four(const void* bytes) {
+  std::int32_t four;
+  __builtin_memcpy(&four, bytes, sizeof four);
+  return broadcast(four);
+}
+
+template <std::uint32_t Byte>
 MF_LANES Ints every_byte() {
-  return broadcast(std::int32_t{Byte * 0x01010101});
+  return broadcast(static_cast<std::int32_t>(Byte * 0x01010101u));
 }
 
 // Bits [From, ...) of every lane at [To, ...).

@@ -64,6 +64,7 @@ class CpuOps final : public Ops {
   void hidden_slices(const ExpertVisit& visit, std::size_t v, const Input& x, const Hidden& hidden,
                      unsigned worker, std::uint64_t from, std::uint64_t to);
 
+  bool attends_to_bytes(std::span<const KvSegment> segments) const;
   void attend_rows(std::span<const KvSegment> segments, const AttentionShape& shape,
                    std::uint32_t rows_of_task, Heads queries, Heads y);
   void attend_blocks(std::span<const KvSegment> segments, const AttentionShape& shape, Heads queries,

@@ -1,21 +1,13 @@
-// Integer products by AVX2: pairs of products in 16 bits, then pairs of pairs in 32.
+// Integer products by AVX2.
 
+#include "kernels/dots_avx2.h"
 #include "kernels/isa_tables.h"
-#include "kernels/lanes_avx2.h"
 #include "kernels/law.h"
 
 namespace moeflux {
 namespace {
 
 constexpr unsigned kInt8Blocks = 1, kInt8Rows = 4;
-
-MF_LANES __m256i dot_half(__m256i sum, __m256i codes, __m256i x) {
-  return _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(codes, x), _mm256_set1_epi16(1)));
-}
-
-MF_LANES Ints add_pairs(Ints sum, Ints codes, Ints x) {
-  return {dot_half(sum.low, codes.low, x.low), dot_half(sum.high, codes.high, x.high)};
-}
 
 }  // namespace
 }  // namespace moeflux

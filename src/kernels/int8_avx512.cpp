@@ -1,18 +1,13 @@
-// Integer products by AVX-512 without VNNI: pairs of products in 16 bits, then pairs of pairs in 32.
+// Integer products by AVX-512 without VNNI.
 
+#include "kernels/dots_avx512.h"
 #include "kernels/isa_tables.h"
-#include "kernels/lanes_avx512.h"
 #include "kernels/law.h"
 
 namespace moeflux {
 namespace {
 
 constexpr unsigned kInt8Blocks = 2, kInt8Rows = 8;
-
-MF_LANES Ints add_pairs(Ints sum, Ints codes, Ints x) {
-  const __m512i pairs = _mm512_maddubs_epi16(codes.v, x.v);
-  return {_mm512_add_epi32(sum.v, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)))};
-}
 
 }  // namespace
 }  // namespace moeflux

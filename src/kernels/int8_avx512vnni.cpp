@@ -1,18 +1,13 @@
-// Integer products by AVX-512 VNNI: four products and their sum are one instruction, which does not saturate.
+// Integer products by AVX-512 VNNI.
 
+#include "kernels/dots_avx512vnni.h"
 #include "kernels/isa_tables.h"
-#include "kernels/lanes_avx512.h"
 #include "kernels/law.h"
 
 namespace moeflux {
 namespace {
 
 constexpr unsigned kInt8Blocks = 2, kInt8Rows = 8;
-
-template <unsigned Bits>
-MF_LANES Ints dot4(Ints sum, Ints codes, Ints x) {
-  return {_mm512_dpbusd_epi32(sum.v, codes.v, x.v)};
-}
 
 }  // namespace
 }  // namespace moeflux

@@ -63,7 +63,7 @@ void multiply(const Int8Args& args) noexcept {
 void quantize(const float* x, std::uint32_t n, const ByteRow& to) noexcept {
   for (std::uint32_t first = 0; first < n; first += kInt8Group) {
     const std::uint32_t end = std::min(n, first + kInt8Group);
-    const auto [scale, inverse] = law::byte_scale(x + first, end - first);
+    const auto [scale, inverse] = law::code_scale(x + first, end - first, law::kByteSteps);
     to.scales[first / kInt8Group] = scale;
     for (std::uint32_t part = first; part < end; part += kSumCols) {
       std::int32_t sum = 0, fine_sum = 0;

@@ -2,8 +2,7 @@
 // lanes_math.inl and codes_vector.inl; int8_scalar.cpp says what they compute. The including file has defined
 //
 //   kInt8Blocks, kInt8Rows      blocks, and rows of x, that are multiplied together
-//   dot4<Bits>(sum, codes, x)   sum + the products of the four bytes of a lane: codes are unsigned and below 2^Bits, x is
-//                               signed and above -128; exact
+//   dot4<Bits>(sum, codes, x)   as dots_avx512vnni.h says
 //
 // The sums of a cell are integers and exact, so chains and tiles are whatever is fast.
 
@@ -12,12 +11,6 @@ namespace {
 
 // Chains of integer sums a row of x and block: enough of them to hide how long a product takes.
 constexpr unsigned chains_of(unsigned sums) { return sums == 1 ? 4 : sums <= 3 ? 2 : 1; }
-
-MF_LANES Ints broadcast_four(const std::int8_t* bytes) {
-  std::int32_t four;
-  __builtin_memcpy(&four, bytes, sizeof four);
-  return broadcast(four);
-}
 
 // The integer sums of a cell, for some blocks and rows of x.
 template <unsigned Bits, unsigned Blocks, unsigned Rows>
@@ -247,7 +240,7 @@ void quantize(const float* x, std::uint32_t n, const ByteRow& to) noexcept {
   const Lanes round = broadcast(law::kRoundToInteger);
   for (std::uint32_t first = 0; first < n; first += kInt8Group) {
     const std::uint32_t count = n - first < kInt8Group ? n - first : kInt8Group;
-    const law::ByteScale by = lanes_byte_scale(x + first, count);
+    const law::CodeScale by = lanes_byte_scale(x + first, count);
     to.scales[first / kInt8Group] = by.scale;
     const Lanes inverse = broadcast(by.inverse);
     for (std::uint32_t i = first; i < first + count; i += kSumCols) {

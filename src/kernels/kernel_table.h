@@ -119,7 +119,7 @@ using Int8Kernel = void (*)(const Int8Args&) noexcept;
 struct Int8Kernels {
   Int8Kernel affine2, affine3, affine4, affine5, affine6, affine8;
   // One row of x; n is a multiple of 32. Of a group, m is the largest |x|: scale = m / 127 and code = x * (127 / m),
-  // rounded to the nearest integer, ties to even; all zero where m < law::kByteLeast. Where a number of the group is not
+  // rounded to the nearest integer, ties to even; all zero where m < law::kLeastCoded. Where a number of the group is not
   // finite, the scale is NaN and the codes are zero. fine = (x * (127 / m) - code) * kFineSteps, rounded likewise.
   void (*quantize)(const float* x, std::uint32_t n, const ByteRow& to) noexcept;
   // Products of 4-bit codes in registers, `rounds` times some, and nothing else: the peak that the kernels above are held
@@ -201,6 +201,8 @@ struct AttendArgs {
   float* out = nullptr;  // [count][value_dim]
   std::uint64_t out_stride = 0;
 };
+
+struct ByteAttentionKernels;  // byte_attention.h
 
 struct AttentionKernels {
   void (*attend)(const AttendArgs&) noexcept;
@@ -312,6 +314,7 @@ struct KernelTable {
   const Int8Kernels* int8;
   const RowKernels* rows;
   const AttentionKernels* attention;
+  const ByteAttentionKernels* byte_attention;
   const DeltaNetKernels* delta_net;
 };
 

@@ -60,6 +60,11 @@ MF_LANES Ints load_unit(const std::byte* from) {
           _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + 32))};
 }
 
+MF_LANES void store_unit(std::byte* to, Ints a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), a.low);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + 32), a.high);
+}
+
 MF_LANES Lanes broadcast(float a) { return {_mm256_set1_ps(a), _mm256_set1_ps(a)}; }
 MF_LANES Ints broadcast(std::int32_t a) { return {_mm256_set1_epi32(a), _mm256_set1_epi32(a)}; }
 
@@ -116,6 +121,12 @@ MF_LANES Ints operator&(Ints a, Ints b) {
 MF_LANES Ints operator|(Ints a, Ints b) {
   return {_mm256_or_si256(a.low, b.low), _mm256_or_si256(a.high, b.high)};
 }
+MF_LANES Ints operator^(Ints a, Ints b) {
+  return {_mm256_xor_si256(a.low, b.low), _mm256_xor_si256(a.high, b.high)};
+}
+MF_LANES Ints lanes_larger(Ints a, Ints b) {
+  return {_mm256_max_epi32(a.low, b.low), _mm256_max_epi32(a.high, b.high)};
+}
 template <unsigned Bits>
 MF_LANES Ints shift_left(Ints a) {
   return {_mm256_slli_epi32(a.low, Bits), _mm256_slli_epi32(a.high, Bits)};
@@ -130,6 +141,7 @@ MF_LANES Ints shift_right_signed(Ints a) {
 }
 MF_LANES Lanes to_float(Ints a) { return {_mm256_cvtepi32_ps(a.low), _mm256_cvtepi32_ps(a.high)}; }
 MF_LANES Ints to_int(Lanes a) { return {_mm256_cvttps_epi32(a.low), _mm256_cvttps_epi32(a.high)}; }
+MF_LANES Ints round_to_int(Lanes a) { return {_mm256_cvtps_epi32(a.low), _mm256_cvtps_epi32(a.high)}; }
 MF_LANES void store_bytes(std::int8_t* to, Ints a) {
   const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(a.low, a.high), 0xd8);
   const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
@@ -138,6 +150,19 @@ MF_LANES void store_bytes(std::int8_t* to, Ints a) {
 MF_LANES Ints load_bytes(const std::int8_t* from) {
   const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
   return {_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8))};
+}
+MF_LANES Ints load_words(const std::byte* from) {
+  const auto* const bytes = reinterpret_cast<const __m128i*>(from);
+  return {_mm256_cvtepi8_epi16(_mm_loadu_si128(bytes)), _mm256_cvtepi8_epi16(_mm_loadu_si128(bytes + 1))};
+}
+MF_LANES void interleave_half(__m256i a, __m256i b, std::byte* to) {
+  const __m256i low = _mm256_unpacklo_epi8(a, b), high = _mm256_unpackhi_epi8(a, b);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_permute2x128_si256(low, high, 0x20));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + 32), _mm256_permute2x128_si256(low, high, 0x31));
+}
+MF_LANES void interleave(Ints a, Ints b, std::byte* to) {
+  interleave_half(a.low, b.low, to);
+  interleave_half(a.high, b.high, to + 64);
 }
 MF_LANES void store_halves(std::byte* to, Ints a) {
   const __m256i words = _mm256_permute4x64_epi64(_mm256_packus_epi32(a.low, a.high), 0xd8);
@@ -167,6 +192,13 @@ MF_LANES float fold_largest(Lanes a) {
   return _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps(two, two, 1)));
 }
 
+MF_LANES std::int32_t fold_largest(Ints a) {
+  const __m256i eight = _mm256_max_epi32(a.low, a.high);
+  const __m128i four = _mm_max_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+  const __m128i two = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+  return _mm_cvtsi128_si32(_mm_max_epi32(two, _mm_shuffle_epi32(two, 1)));
+}
+
 MF_LANES float square_root(float a) { return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(a))); }
 
 MF_LANES Lanes swap_neighbours(Lanes a) {
@@ -181,6 +213,49 @@ MF_LANES Lanes second_half_twice(Lanes a) { return eight_twice(a.high); }
 MF_LANES Lanes negated_even(Lanes a) {
   const __m256 signs = _mm256_castsi256_ps(_mm256_set1_epi64x(std::int64_t{0x80000000}));
   return {_mm256_xor_ps(a.low, signs), _mm256_xor_ps(a.high, signs)};
+}
+
+// Eight numbers of eight rows each.
+MF_LANES void transpose_eight(__m256i (&a)[8]) {
+  __m256i b[8];
+#pragma GCC unroll 4
+  for (unsigned i = 0; i < 8; i += 2) {
+    b[i] = _mm256_unpacklo_epi32(a[i], a[i + 1]);
+    b[i + 1] = _mm256_unpackhi_epi32(a[i], a[i + 1]);
+  }
+  __m256i c[8];  // c[4 i + k]: numbers k and k + 4 of rows 4 i to 4 i + 3
+#pragma GCC unroll 2
+  for (unsigned i = 0; i < 8; i += 4) {
+    c[i] = _mm256_unpacklo_epi64(b[i], b[i + 2]);
+    c[i + 1] = _mm256_unpackhi_epi64(b[i], b[i + 2]);
+    c[i + 2] = _mm256_unpacklo_epi64(b[i + 1], b[i + 3]);
+    c[i + 3] = _mm256_unpackhi_epi64(b[i + 1], b[i + 3]);
+  }
+#pragma GCC unroll 4
+  for (unsigned k = 0; k < 4; ++k) {
+    a[k] = _mm256_permute2x128_si256(c[k], c[4 + k], 0x20);
+    a[k + 4] = _mm256_permute2x128_si256(c[k], c[4 + k], 0x31);
+  }
+}
+MF_LANES void transpose(Ints (&a)[16]) {
+  __m256i low[2][8], high[2][8];  // of rows 0 to 7, and 8 to 15
+#pragma GCC unroll 8
+  for (unsigned i = 0; i < 8; ++i) {
+    low[0][i] = a[i].low;
+    high[0][i] = a[i].high;
+    low[1][i] = a[8 + i].low;
+    high[1][i] = a[8 + i].high;
+  }
+#pragma GCC unroll 2
+  for (unsigned half = 0; half < 2; ++half) {
+    transpose_eight(low[half]);
+    transpose_eight(high[half]);
+  }
+#pragma GCC unroll 8
+  for (unsigned i = 0; i < 8; ++i) {
+    a[i] = {low[0][i], low[1][i]};
+    a[8 + i] = {high[0][i], high[1][i]};
+  }
 }
 
 // The columns of sixteen rows of four numbers.

@@ -56,6 +56,7 @@ MF_LANES void store_first(float* to, Lanes a, std::size_t count) {
   _mm512_mask_storeu_ps(to, first_lanes(count).v, a.v);
 }
 MF_LANES Ints load_unit(const std::byte* from) { return {_mm512_loadu_si512(from)}; }  // 64 bytes
+MF_LANES void store_unit(std::byte* to, Ints a) { _mm512_storeu_si512(to, a.v); }
 
 MF_LANES Lanes broadcast(float a) { return {_mm512_set1_ps(a)}; }
 MF_LANES Ints broadcast(std::int32_t a) { return {_mm512_set1_epi32(a)}; }
@@ -84,6 +85,8 @@ MF_LANES Ints operator+(Ints a, Ints b) { return {_mm512_add_epi32(a.v, b.v)}; }
 MF_LANES Ints operator-(Ints a, Ints b) { return {_mm512_sub_epi32(a.v, b.v)}; }
 MF_LANES Ints operator&(Ints a, Ints b) { return {_mm512_and_si512(a.v, b.v)}; }
 MF_LANES Ints operator|(Ints a, Ints b) { return {_mm512_or_si512(a.v, b.v)}; }
+MF_LANES Ints operator^(Ints a, Ints b) { return {_mm512_xor_si512(a.v, b.v)}; }
+MF_LANES Ints lanes_larger(Ints a, Ints b) { return {_mm512_max_epi32(a.v, b.v)}; }
 template <unsigned Bits>
 MF_LANES Ints shift_left(Ints a) {
   return {_mm512_slli_epi32(a.v, Bits)};
@@ -97,13 +100,26 @@ MF_LANES Ints shift_right_signed(Ints a) {  // the sign comes in
   return {_mm512_srai_epi32(a.v, Bits)};
 }
 MF_LANES Lanes to_float(Ints a) { return {_mm512_cvtepi32_ps(a.v)}; }
-MF_LANES Ints to_int(Lanes a) { return {_mm512_cvttps_epi32(a.v)}; }  // of integers in range
+MF_LANES Ints to_int(Lanes a) { return {_mm512_cvttps_epi32(a.v)}; }       // of integers in range
+MF_LANES Ints round_to_int(Lanes a) { return {_mm512_cvtps_epi32(a.v)}; }  // to nearest, ties to even
 // The lanes, each -128..127, as bytes.
 MF_LANES void store_bytes(std::int8_t* to, Ints a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtepi32_epi8(a.v));
 }
 MF_LANES Ints load_bytes(const std::int8_t* from) {
   return {_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)))};
+}
+// 32 signed bytes as words.
+MF_LANES Ints load_words(const std::byte* from) {
+  return {_mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)))};
+}
+// Two times 64 bytes, in turn: 128 bytes.
+MF_LANES void interleave(Ints a, Ints b, std::byte* to) {
+  const __m512i low = _mm512_unpacklo_epi8(a.v, b.v), high = _mm512_unpackhi_epi8(a.v, b.v);
+  const __m512i first = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
+  const __m512i second = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+  _mm512_storeu_si512(to, _mm512_permutex2var_epi64(low, first, high));
+  _mm512_storeu_si512(to + 64, _mm512_permutex2var_epi64(low, second, high));
 }
 // The lower 16 bits of each lane, and back with zeros above.
 MF_LANES void store_halves(std::byte* to, Ints a) {
@@ -127,6 +143,7 @@ MF_LANES float fold_add(Lanes a) {
 }
 
 MF_LANES float fold_largest(Lanes a) { return _mm512_reduce_max_ps(a.v); }  // of numbers, no NaN
+MF_LANES std::int32_t fold_largest(Ints a) { return _mm512_reduce_max_epi32(a.v); }
 
 MF_LANES float square_root(float a) { return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(a))); }
 
@@ -143,7 +160,35 @@ MF_LANES Lanes negated_even(Lanes a) {
   return {_mm512_xor_ps(a.v, _mm512_castsi512_ps(_mm512_set1_epi64(std::int64_t{0x80000000})))};
 }
 
-// to[c * stride + r] = fold_add(a[r][c]) * scale: a tile of sums at once, since folds can share shuffles.
+// Lane j of a[i] becomes lane i of a[j].
+MF_LANES void transpose(Ints (&a)[16]) {
+  __m512i b[16];
+#pragma GCC unroll 8
+  for (unsigned i = 0; i < 16; i += 2) {  // pairs of rows: numbers side by side
+    b[i] = _mm512_unpacklo_epi32(a[i].v, a[i + 1].v);
+    b[i + 1] = _mm512_unpackhi_epi32(a[i].v, a[i + 1].v);
+  }
+  __m512i c[16];  // c[4 i + k]: numbers k, k + 4, k + 8 and k + 12 of rows 4 i to 4 i + 3
+#pragma GCC unroll 4
+  for (unsigned i = 0; i < 16; i += 4) {
+    c[i] = _mm512_unpacklo_epi64(b[i], b[i + 2]);
+    c[i + 1] = _mm512_unpackhi_epi64(b[i], b[i + 2]);
+    c[i + 2] = _mm512_unpacklo_epi64(b[i + 1], b[i + 3]);
+    c[i + 3] = _mm512_unpackhi_epi64(b[i + 1], b[i + 3]);
+  }
+#pragma GCC unroll 4
+  for (unsigned k = 0; k < 4; ++k) {
+    const __m512i first = _mm512_shuffle_i32x4(c[k], c[4 + k], 0x88);  // numbers k and k + 8 of rows 0 to 7
+    const __m512i first_odd = _mm512_shuffle_i32x4(c[k], c[4 + k], 0xdd);  // k + 4 and k + 12
+    const __m512i second = _mm512_shuffle_i32x4(c[8 + k], c[12 + k], 0x88);
+    const __m512i second_odd = _mm512_shuffle_i32x4(c[8 + k], c[12 + k], 0xdd);
+    a[k].v = _mm512_shuffle_i32x4(first, second, 0x88);
+    a[k + 4].v = _mm512_shuffle_i32x4(first_odd, second_odd, 0x88);
+    a[k + 8].v = _mm512_shuffle_i32x4(first, second, 0xdd);
+    a[k + 12].v = _mm512_shuffle_i32x4(first_odd, second_odd, 0xdd);
+  }
+}
+
 // The columns of sixteen rows of four numbers.
 MF_LANES void load_columns(const float* rows, Lanes (&columns)[4]) {
   const __m512 a = _mm512_loadu_ps(rows), b = _mm512_loadu_ps(rows + 16);
@@ -157,6 +202,7 @@ MF_LANES void load_columns(const float* rows, Lanes (&columns)[4]) {
   }
 }
 
+// to[c * stride + r] = fold_add(a[r][c]) * scale: a tile of sums at once, since folds can share shuffles.
 constexpr unsigned kTileRows = 4, kTileCols = 4;
 MF_LANES void fold_add_tile(const Lanes (&a)[kTileRows][kTileCols], float scale, float* to,
                             std::size_t stride) {

@@ -18,14 +18,14 @@ MF_LANES void store_up_to(float* to, Lanes a, std::size_t count) {
 
 MF_LANES Lanes lanes_larger(Lanes a, Lanes b) { return select(greater(a, b), a, b); }
 
-MF_LANES law::ByteScale lanes_byte_scale(const float* x, std::size_t n) {
+MF_LANES law::CodeScale lanes_byte_scale(const float* x, std::size_t n) {
   Lanes largest = broadcast(0.0f), nothing = broadcast(0.0f);
   for (std::size_t i = 0; i < n; i += law::kLanes) {
     const Lanes size = magnitude(load_up_to(x + i, n - i));
     largest = lanes_larger(size, largest);
     nothing = nothing + (size - size);  // zeros, or not a number
   }
-  return law::byte_scale_of(fold_largest(largest), fold_add(nothing) == 0);
+  return law::code_scale_of(fold_largest(largest), fold_add(nothing) == 0, law::kByteSteps);
 }
 
 MF_LANES Lanes lanes_exp(Lanes x) {

@@ -34,28 +34,29 @@ inline std::uint16_t bf16_bits(float x) {
   return static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
-// How a group of numbers becomes bytes: code = x * inverse, rounded to the nearest integer, ties to even, and back scale *
-// code. An inverse of 0: all codes are zero.
-struct ByteScale {
+// How a group of numbers becomes bytes or words: code = x * inverse, rounded to the nearest integer, ties to even, and back
+// scale * code. An inverse of 0: all codes are zero.
+struct CodeScale {
   float scale, inverse;
 };
-// A group whose largest number is smaller counts as zeros: 127 / x would overflow.
-inline constexpr float kByteLeast = 0x1p-100f;
+inline constexpr float kByteSteps = 127, kWordSteps = 32767;  // the largest codes
+// A group whose largest number is smaller counts as zeros: steps / x would overflow.
+inline constexpr float kLeastCoded = 0x1p-100f;
 
 // `largest`: of |x| in the group. Where a number of it is not finite the scale is NaN.
-[[gnu::always_inline]] inline ByteScale byte_scale_of(float largest, bool are_finite) {
+[[gnu::always_inline]] inline CodeScale code_scale_of(float largest, bool are_finite, float steps) {
   if (!are_finite) return {std::numeric_limits<float>::quiet_NaN(), 0.0f};
-  if (largest < kByteLeast) return {0.0f, 0.0f};
-  return {largest / 127.0f, 127.0f / largest};
+  if (largest < kLeastCoded) return {0.0f, 0.0f};
+  return {largest / steps, steps / largest};
 }
-inline ByteScale byte_scale(const float* x, std::uint32_t n) {
+inline CodeScale code_scale(const float* x, std::uint32_t n, float steps) {
   bool are_finite = true;
   float largest = 0;
   for (std::uint32_t i = 0; i < n; ++i) {
     are_finite = are_finite && std::isfinite(x[i]);
     largest = std::fabs(x[i]) > largest ? std::fabs(x[i]) : largest;
   }
-  return byte_scale_of(largest, are_finite);
+  return code_scale_of(largest, are_finite, steps);
 }
 
 // The sum of a[i] b[i] over the virtual lanes, by fma from zero.

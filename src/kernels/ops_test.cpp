@@ -9,19 +9,24 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <tuple>
 #include <vector>
 
 #include "base/expect_contract.h"
 #include "base/sizes.h"
-#include "kernels/cpu_ops.h"
+#include "kernels/ops_testing.h"
 #include "kernels/test_grid.h"
 #include "quant/testing/random_matrix.h"
 
 namespace moeflux {
 namespace {
 
+using test::fastest;
 using test::Grid;
+using test::heads_of;
+using test::Processor;
 using test::Random;
+using test::rows_of;
 using test::same_bits;
 using test::scalar;
 using testing::AllOf;
@@ -29,24 +34,6 @@ using testing::HasSubstr;
 
 constexpr AffineFormat kFourBits{4, 64, Dtype::bf16};
 
-const KernelTable& fastest() { return **select_kernels(); }
-
-// Operations with threads and memory of their own.
-struct Processor {
-  ThreadPool pool;
-  CpuOps ops;
-  explicit Processor(unsigned threads, const KernelTable& kernels = fastest(),
-                     Precision precision = Precision::exact)
-      : pool(threads), ops(pool, kernels, *Workspace::create(64 * kMiB), precision) {}
-};
-
-Rows rows_of(Grid& grid) {
-  return {grid.data(), static_cast<std::uint32_t>(grid.rows()), static_cast<std::uint32_t>(grid.cols()),
-          grid.stride()};
-}
-Heads heads_of(Grid& grid, std::uint32_t heads) {
-  return as_heads(rows_of(grid), heads, static_cast<std::uint32_t>(grid.cols()) / heads);
-}
 Grid copy_of_row(const Grid& grid, std::size_t row) {
   Grid copy(1, grid.cols());
   std::copy_n(grid.row(row), grid.cols(), copy.data());
@@ -274,182 +261,6 @@ TEST(CpuOps, EmbedGivesTheRowsOfTheTokens) {
   for (std::size_t i = 0; i < tokens.size(); ++i)
     EXPECT_TRUE(std::equal(out.row(i), out.row(i) + 64, numbers.data() + std::size_t{tokens[i].index()} * 64))
         << i;
-}
-
-// ---- Attention --------------------------------------------------------------------------------------------
-
-// Keys and values of some sessions, and the rows of a batch that continue them.
-class Attention {
- public:
-  struct Part {
-    std::uint32_t position, rows;
-  };
-
-  Attention(const AttentionShape& shape, const std::vector<Part>& parts, bool has_values, std::uint32_t seed)
-      : shape_(shape), has_values_(has_values) {
-    Random random(seed);
-    for (const Part& part : parts) {
-      Session& session = sessions_.emplace_back(Session{part, row_count_, {}, {}});
-      row_count_ += part.rows;
-      for (std::uint32_t block = 0; block * kAttentionBlock < part.position + part.rows; ++block)
-        session.memory.push_back(Grid::random(random, shape.kv_heads * kAttentionBlock * (has_values ? 2 : 1),
-                                              std::max(shape.key_dim, shape.value_dim)));
-    }
-    queries_ = Grid::random(random, row_count_, std::size_t{shape.heads} * shape.key_dim, 7);
-    for (Session& session : sessions_) {
-      for (Grid& memory : session.memory) {
-        float* const values = memory.data() + std::size_t{shape.kv_heads} * kAttentionBlock * shape.key_dim;
-        session.blocks.push_back({memory.data(), has_values ? values : nullptr});
-      }
-    }
-  }
-
-  std::uint32_t row_count() const { return row_count_; }
-
-  std::vector<KvSegment> all() const {
-    std::vector<KvSegment> segments;
-    for (const Session& session : sessions_)
-      segments.push_back({session.first_row, session.part.rows, session.part.position, session.blocks});
-    return segments;
-  }
-
-  Grid attend(CpuOps& ops, const std::vector<KvSegment>& segments) {
-    Grid y(row_count_, std::size_t{shape_.heads} * shape_.value_dim, 3);
-    ops.attend(segments, shape_, heads_of(queries_, shape_.heads), heads_of(y, shape_.heads));
-    return y;
-  }
-
-  // Every row in a step of its own.
-  Grid attend_row_by_row(CpuOps& ops) {
-    Grid y(row_count_, std::size_t{shape_.heads} * shape_.value_dim, 3);
-    for (const KvSegment& segment : all())
-      for (std::uint32_t i = 0; i < segment.rows; ++i) {
-        const KvSegment one{segment.first_row + i, 1, segment.position + i, segment.blocks};
-        ops.attend({&one, 1}, shape_, heads_of(queries_, shape_.heads), heads_of(y, shape_.heads));
-      }
-    return y;
-  }
-
-  // Softmax as the textbook has it, in float64.
-  double expected(std::uint32_t session, std::uint32_t row, std::uint32_t head, std::uint32_t channel) const {
-    const Session& of = sessions_[session];
-    const std::uint32_t kv_head = head / (shape_.heads / shape_.kv_heads);
-    const float* const query = queries_.row(of.first_row + row) + std::size_t{head} * shape_.key_dim;
-    double sum = 0, mixed = 0;
-    for (std::uint32_t p = 0; p <= of.part.position + row; ++p) {
-      const KvBlockView& block = of.blocks[p / kAttentionBlock];
-      const std::size_t place = std::size_t{kv_head} * kAttentionBlock + p % kAttentionBlock;
-      const float* const key = block.keys + place * shape_.key_dim;
-      const float* const value = has_values_ ? block.values + place * shape_.value_dim : key;
-      double score = 0;
-      for (std::uint32_t c = 0; c < shape_.key_dim; ++c)
-        score += static_cast<double>(query[c]) * static_cast<double>(key[c]);
-      const double weight = std::exp(score * static_cast<double>(shape_.scale));
-      sum += weight;
-      mixed += weight * static_cast<double>(value[channel]);
-    }
-    return mixed / sum;
-  }
-
- private:
-  struct Session {
-    Part part;
-    std::uint32_t first_row;
-    std::vector<Grid> memory;  // a block each
-    std::vector<KvBlockView> blocks;
-  };
-
-  AttentionShape shape_;
-  bool has_values_;
-  std::vector<Session> sessions_;
-  std::uint32_t row_count_ = 0;
-  Grid queries_{0, 0};
-};
-
-struct AttentionCase {
-  AttentionShape shape;
-  bool has_values;
-};
-const AttentionCase kAttentionCases[] = {
-    {{4, 4, 16, 16, 0.25f}, true},   // heads of their own
-    {{8, 2, 32, 32, 0.2f}, true},    // four heads share one
-    {{6, 1, 20, 12, 0.2f}, true},    // all share one
-    {{40, 1, 24, 16, 0.2f}, false},  // more than one task takes, and values are parts of keys
-};
-// Blocks begin at 0, 256 and 512.
-const std::vector<Attention::Part> kParts = {{0, 5},   {250, 9}, {599, 1}, {511, 1},
-                                             {512, 1}, {0, 1},   {506, 10}};
-
-TEST_P(OpsOnEveryIsa, AttentionHasTheSameBitsForEveryBatchAndNumberOfThreads) {
-  for (const AttentionCase& attention_case : kAttentionCases) {
-    Attention attention(attention_case.shape, kParts, attention_case.has_values, 5);
-    Processor one(1, *GetParam());
-    const Grid expected = attention.attend(one.ops, attention.all());
-    for (const unsigned threads : {1u, 2u, 5u}) {
-      Processor some(threads, *GetParam());
-      EXPECT_TRUE(same_bits(attention.attend(some.ops, attention.all()), expected)) << threads << " threads";
-      if (threads == 1) continue;
-      EXPECT_TRUE(same_bits(attention.attend_row_by_row(some.ops), expected)) << threads << " threads, alone";
-    }
-    Processor by_the_law(1, scalar());
-    EXPECT_TRUE(same_bits(attention.attend_row_by_row(by_the_law.ops), expected))
-        << attention_case.shape.heads;
-  }
-}
-
-TEST(CpuOps, AttentionIsCloseToSoftmaxInFloat64) {
-  for (const AttentionCase& attention_case : kAttentionCases) {
-    const AttentionShape& shape = attention_case.shape;
-    Attention attention(shape, {{590, 10}, {3, 2}}, attention_case.has_values, 6);
-    for (const unsigned threads : {1u, 2u}) {
-      Processor processor(threads);
-      const Grid y = attention.attend(processor.ops, attention.all());
-      for (const std::uint32_t row : {0u, 9u, 10u, 11u})
-        for (std::uint32_t head = 0; head < shape.heads; ++head)
-          for (std::uint32_t c = 0; c < shape.value_dim; c += 5)
-            ASSERT_NEAR(y.row(row)[head * shape.value_dim + c],
-                        attention.expected(row < 10 ? 0 : 1, row < 10 ? row : row - 10, head, c), 1e-5)
-                << "row " << row << ", head " << head;
-    }
-  }
-}
-
-TEST(CpuOps, AppendPutsRowsIntoTheirBlocks) {
-  Random random(7);
-  constexpr std::uint32_t kHeads = 2, kDim = 3;
-  for (const bool has_values : {true, false}) {
-    std::vector<Grid> memory;
-    for (int block = 0; block < 3; ++block) memory.emplace_back(kHeads * kAttentionBlock * 2, kDim);
-    const auto view_of = [&](Grid& grid) {
-      return KvBlockView{grid.row(0), has_values ? grid.row(kHeads * kAttentionBlock) : nullptr};
-    };
-    const std::vector<KvBlockView> first = {view_of(memory[0]), view_of(memory[1])};
-    const std::vector<KvBlockView> second = {view_of(memory[2])};
-    const std::vector<KvSegment> segments = {{0, 4, 254, first}, {4, 2, 7, second}};
-    Grid keys = Grid::random(random, 6, kHeads * kDim), values = Grid::random(random, 6, kHeads * kDim);
-    Processor processor(2);
-    processor.ops.append(segments, heads_of(keys, kHeads), has_values ? heads_of(values, kHeads) : Heads{});
-    const auto expect = [&](Grid& block, std::uint32_t place, std::uint32_t row) {
-      for (std::uint32_t head = 0; head < kHeads; ++head)
-        for (std::uint32_t c = 0; c < kDim; ++c) {
-          EXPECT_EQ(block.row(head * kAttentionBlock + place)[c], keys.row(row)[head * kDim + c]);
-          const float value = block.row((kHeads + head) * kAttentionBlock + place)[c];
-          if (has_values)
-            EXPECT_EQ(value, values.row(row)[head * kDim + c]);
-          else
-            EXPECT_TRUE(std::isnan(value));
-        }
-    };
-    expect(memory[0], 254, 0);
-    expect(memory[0], 255, 1);
-    expect(memory[1], 0, 2);
-    expect(memory[1], 1, 3);
-    expect(memory[2], 7, 4);
-    expect(memory[2], 8, 5);
-    EXPECT_TRUE(std::isnan(memory[0].row(253)[0]));
-    EXPECT_TRUE(std::isnan(memory[1].row(2)[0]));
-    EXPECT_TRUE(std::isnan(memory[2].row(9)[0]));
-  }
 }
 
 // ---- Recurrent layers -------------------------------------------------------------------------------------
@@ -694,7 +505,8 @@ TEST(CpuOps, NamesTheFirstRowWhoseLogitsAreNotFinite) {
 // ---- Measuring --------------------------------------------------------------------------------------------
 
 // Every operation that takes scratch memory, on views whose memory a measuring one must not touch.
-void use_everything(Ops& ops, std::uint32_t rows, bool few_positions, const std::function<void(Rows)>& fill) {
+void use_everything(Ops& ops, std::uint32_t rows, bool few_positions, KvNumbers numbers,
+                    const std::function<void(Rows)>& fill) {
   const Ops::Scope scope(ops);
   std::mt19937 random(14);
   const RandomMatrix matrix(75, 192, kFourBits, random);
@@ -728,7 +540,7 @@ void use_everything(Ops& ops, std::uint32_t rows, bool few_positions, const std:
       fill(memory);
       block = {memory.row(0), memory.row(kAttentionBlock)};
     }
-    const KvSegment segment{0, rows, position, blocks};
+    const KvSegment segment{0, rows, position, blocks, numbers};
     const AttentionShape shape{4, 1, 48, 48, 0.1f};
     const Rows y = ops.take(rows, 192);
     ops.append({&segment, 1}, as_heads(x.columns(0, 48), 1, 48), as_heads(x.columns(48, 48), 1, 48));
@@ -751,17 +563,20 @@ void use_everything(Ops& ops, std::uint32_t rows, bool few_positions, const std:
 TEST(CpuOps, MeasuresTheScratchMemoryThatItTakes) {
   for (const unsigned threads : {1u, 2u, 7u})
     for (const std::uint32_t rows : {1u, 3u, 60u})
-      for (const auto& [few_positions, precision] :
-           {std::pair(true, Precision::exact), std::pair(false, Precision::exact),
-            std::pair(true, Precision::fast)}) {
+      for (const auto& [few_positions, precision, numbers] :
+           {std::tuple(true, Precision::exact, KvNumbers::f32),
+            std::tuple(false, Precision::exact, KvNumbers::f32),
+            std::tuple(false, Precision::exact, KvNumbers::bf16),
+            std::tuple(true, Precision::fast, KvNumbers::f32),
+            std::tuple(false, Precision::fast, KvNumbers::int8)}) {
         Processor processor(threads, fastest(), precision);
         std::mt19937 random(15);
-        use_everything(processor.ops, rows, few_positions, [&](Rows made) {
+        use_everything(processor.ops, rows, few_positions, numbers, [&](Rows made) {
           for (std::uint32_t row = 0; row < made.count; ++row)
             for (std::uint32_t c = 0; c < made.cols; ++c) made.row(row)[c] = random_number(random);
         });
         CpuOps measuring(threads, precision);
-        use_everything(measuring, rows, few_positions, [](Rows) {});
+        use_everything(measuring, rows, few_positions, numbers, [](Rows) {});
         EXPECT_EQ(measuring.workspace().high_water(), processor.ops.workspace().high_water())
             << threads << " threads, " << rows << " rows";
         EXPECT_EQ(measuring.workspace().used(), 0u);

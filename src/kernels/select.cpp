@@ -19,8 +19,8 @@ namespace {
 
 bool runs_always() { return true; }
 
-constexpr KernelTable kScalar{"scalar",     runs_always,       &kScalarMatmul,  &kScalarInt8,
-                              &kScalarRows, &kScalarAttention, &kScalarDeltaNet};
+constexpr KernelTable kScalar{"scalar",     runs_always,       &kScalarMatmul,        &kScalarInt8,
+                              &kScalarRows, &kScalarAttention, &kScalarByteAttention, &kScalarDeltaNet};
 
 #if defined(__x86_64__)
 // __builtin_cpu_supports asks the operating system too: registers that it does not save are not supported.
@@ -50,16 +50,23 @@ bool runs_amx() {
 #endif
 }
 
-constexpr KernelTable kAmx{"amx",        runs_amx,          &kAvx512Matmul,  &kAmxInt8,
-                           &kAvx512Rows, &kAvx512Attention, &kAvx512DeltaNet};
-constexpr KernelTable kAvx512Vnni{"avx512vnni", runs_avx512vnni,   &kAvx512Matmul,  &kAvx512VnniInt8,
-                                  &kAvx512Rows, &kAvx512Attention, &kAvx512DeltaNet};
-constexpr KernelTable kAvx512{"avx512",     runs_avx512,       &kAvx512Matmul,  &kAvx512Int8,
-                              &kAvx512Rows, &kAvx512Attention, &kAvx512DeltaNet};
-constexpr KernelTable kAvxVnni{"avxvnni",  runs_avxvnni,    &kAvx2Matmul,  &kAvxVnniInt8,
-                               &kAvx2Rows, &kAvx2Attention, &kAvx2DeltaNet};
-constexpr KernelTable kAvx2{"avx2",     runs_avx2,       &kAvx2Matmul,  &kAvx2Int8,
-                            &kAvx2Rows, &kAvx2Attention, &kAvx2DeltaNet};
+constexpr KernelTable kAmx{"amx",
+                           runs_amx,
+                           &kAvx512Matmul,
+                           &kAmxInt8,
+                           &kAvx512Rows,
+                           &kAvx512Attention,
+                           &kAvx512VnniByteAttention,
+                           &kAvx512DeltaNet};
+constexpr KernelTable kAvx512Vnni{
+    "avx512vnni",      runs_avx512vnni,           &kAvx512Matmul,  &kAvx512VnniInt8, &kAvx512Rows,
+    &kAvx512Attention, &kAvx512VnniByteAttention, &kAvx512DeltaNet};
+constexpr KernelTable kAvx512{"avx512",     runs_avx512,       &kAvx512Matmul,        &kAvx512Int8,
+                              &kAvx512Rows, &kAvx512Attention, &kAvx512ByteAttention, &kAvx512DeltaNet};
+constexpr KernelTable kAvxVnni{"avxvnni",  runs_avxvnni,    &kAvx2Matmul,           &kAvxVnniInt8,
+                               &kAvx2Rows, &kAvx2Attention, &kAvxVnniByteAttention, &kAvx2DeltaNet};
+constexpr KernelTable kAvx2{"avx2",     runs_avx2,       &kAvx2Matmul,        &kAvx2Int8,
+                            &kAvx2Rows, &kAvx2Attention, &kAvx2ByteAttention, &kAvx2DeltaNet};
 constexpr std::array kTables = {&kAvx512Vnni, &kAmx, &kAvx512, &kAvxVnni, &kAvx2, &kScalar};
 #else
 constexpr std::array kTables = {&kScalar};

@@ -1,0 +1,28 @@
+// Attention over bytes by AVX-VNNI.
+
+#include "kernels/byte_attention.h"
+#include "kernels/dots_avxvnni.h"
+#include "kernels/isa_tables.h"
+#include "kernels/law.h"
+
+namespace moeflux {
+namespace {
+
+constexpr unsigned kUnits = 1;
+
+}  // namespace
+}  // namespace moeflux
+
+#include "kernels/codes_vector.inl"
+
+#include "kernels/lanes_math.inl"
+
+#include "kernels/softmax_vector.inl"
+
+#include "kernels/byte_attention_vector.inl"
+
+namespace moeflux {
+
+constinit const ByteAttentionKernels kAvxVnniByteAttention = kByteAttention;
+
+}  // namespace moeflux
