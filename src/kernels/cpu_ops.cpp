@@ -125,14 +125,15 @@ void CpuOps::conv(std::span<const RecurrentSegment> segments, Rows x, std::span<
   constexpr std::uint32_t kChannels = 64;  // of one task: whole cache lines
   const std::uint32_t tasks = (x.cols + kChannels - 1) / kChannels;
   region(segments.size() * tasks, [&](std::uint64_t begin, std::uint64_t end, unsigned) {
-    for (std::uint64_t i = begin; i < end; ++i) {
+    for (std::uint64_t i = begin, next = 0; i < end; i = next) {
+      next = std::min(end, (i / tasks + 1) * tasks);  // of the same segment
       const RecurrentSegment& segment = segments[i / tasks];
       const auto first = static_cast<std::uint32_t>(i % tasks) * kChannels;
       ConvArgs args;
       args.x = x.row(segment.first_row) + first;
       args.x_stride = x.stride;
       args.rows = segment.rows;
-      args.channels = std::min(kChannels, x.cols - first);
+      args.channels = std::min(static_cast<std::uint32_t>(next - i) * kChannels, x.cols - first);
       args.width = width;
       args.weight = weight.data() + std::uint64_t{first} * width;
       args.state_in = segment.before + first;

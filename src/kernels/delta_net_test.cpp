@@ -100,6 +100,37 @@ TEST_P(ConvolutionOnEveryIsa, OfRowsAtOnceIsThatOfRowAfterRow) {
   }));
 }
 
+// One row, as in decoding, of more channels than are asked for ahead; the new state at whole cache lines, and not.
+TEST_P(ConvolutionOnEveryIsa, OfOneRowHasTheBitsOfTheSpecificationWhereverItsStateLies) {
+  Random random(4);
+  for (const std::uint32_t channels : {16u, 512u, 528u, 1040u, 1050u}) {
+    const Convolution in(random, 1, channels, 4);
+    const Convolved expected = convolve(kScalarDeltaNet, in);
+    const std::size_t stride = (channels + 15) / 16 * 16;
+    AlignedBuffer memory = *AlignedBuffer::create((3 * stride + 1) * sizeof(float));
+    Convolved out(in);
+    for (const std::size_t offset : {0u, 1u}) {
+      float* const after = reinterpret_cast<float*>(memory.data()) + offset;
+      Grid before(3, channels, stride - channels);
+      for (std::size_t k = 0; k < 3; ++k) std::copy_n(in.state.row(k), channels, before.row(k));
+      GetParam()->delta_net->conv({.x = in.x.data(),
+                                   .x_stride = in.x.stride(),
+                                   .rows = 1,
+                                   .channels = channels,
+                                   .width = 4,
+                                   .weight = in.weight.data(),
+                                   .state_in = before.data(),
+                                   .state_out = after,
+                                   .state_stride = stride,
+                                   .y = out.y.data(),
+                                   .y_stride = out.y.stride()});
+      for (std::size_t k = 0; k < 3; ++k) std::copy_n(after + k * stride, channels, out.state.row(k));
+      EXPECT_TRUE(same_bits(out.y, expected.y)) << channels << " channels, " << offset;
+      EXPECT_TRUE(same_bits(out.state, expected.state)) << channels << " channels, " << offset;
+    }
+  }
+}
+
 TEST(ConvolutionInFloat, IsThatOfDoubleArithmetic) {
   Random random(2);
   for (const std::uint32_t width : {1u, 4u, 11u}) {

@@ -59,8 +59,54 @@ MF_LANES void conv_four(const ConvArgs& args, std::size_t at, std::size_t count)
     store_up_to(args.state_out + k * args.state_stride + at, in[k + 1], count);
 }
 
+// One row of whole groups of channels, as in decoding: weights and states come from memory, and the new state goes there. So
+// they are asked for ahead, and where it is whole lines the new state goes past the caches.
+template <bool Streams>
+MF_LANES void conv_four_once(const ConvArgs& args, std::size_t channels) {
+  constexpr unsigned kConv = 4;
+  constexpr std::size_t kAhead = 512;  // channels
+  for (std::size_t at = 0; at < channels; at += kWidth) {
+    if (at + kAhead < channels) {
+#pragma GCC unroll 4
+      for (unsigned k = 0; k < kConv; ++k) ask_for(args.weight + (at + kAhead) * kConv + k * kWidth);
+#pragma GCC unroll 4
+      for (unsigned k = 0; k + 1 < kConv; ++k) ask_for(args.state_in + k * args.state_stride + at + kAhead);
+    }
+    Lanes w[kConv], in[kConv];
+    load_columns(args.weight + at * kConv, w);
+#pragma GCC unroll 4
+    for (unsigned k = 0; k + 1 < kConv; ++k) in[k] = load(args.state_in + k * args.state_stride + at);
+    in[kConv - 1] = load(args.x + at);
+    Lanes sum = broadcast(0.0f);
+#pragma GCC unroll 4
+    for (unsigned k = 0; k < kConv; ++k) sum = fma(in[k], w[k], sum);
+    store(args.y + at, lanes_silu(sum));
+#pragma GCC unroll 4
+    for (unsigned k = 0; k + 1 < kConv; ++k) {
+      float* const to = args.state_out + k * args.state_stride + at;
+      if constexpr (Streams) {
+        stream(to, in[k + 1]);
+      } else {
+        store(to, in[k + 1]);
+      }
+    }
+  }
+  if constexpr (Streams) end_of_streams();
+}
+
+// Returns how many channels it has done.
+std::size_t conv_whole_once(const ConvArgs& args) {
+  if (args.width != 4 || args.rows != 1) return 0;
+  const std::size_t channels = args.channels / kWidth * kWidth;
+  if (reinterpret_cast<std::uintptr_t>(args.state_out) % 64 == 0 && args.state_stride % kWidth == 0)
+    conv_four_once<true>(args, channels);
+  else
+    conv_four_once<false>(args, channels);
+  return channels;
+}
+
 void conv(const ConvArgs& args) noexcept {
-  for (std::size_t at = 0; at < args.channels; at += kWidth) {
+  for (std::size_t at = conv_whole_once(args); at < args.channels; at += kWidth) {
     const std::size_t count = args.channels - at < kWidth ? args.channels - at : kWidth;
     if (args.width == 4) {
       conv_four(args, at, count);
