@@ -3,7 +3,7 @@
 
 How fast a model runs that is in memory, and how much of the machine's limits that is: 12 layers of the shapes of
 Qwen3.5-35B-A3B with a vocabulary of 32,768, 476 MB of weights a token. Decoding and prompts, exact and fast, one thread and
-two, eight sessions together, prompts of 4,096 tokens. docs/performance.md has a machine's results.
+two, eight sessions together, prompts of 4,096 tokens, keys and values as floats and (int8) as bytes. docs/performance.md has a machine's results.
 
 Every line is a process of its own that measures memory and products beside the model; rounds are interleaved and numbers are
 medians of the rounds, so that the machine's moods hit all lines alike. The model is made once, in DIR (build/bench).
@@ -37,8 +37,13 @@ CASES = {
     "prompt 512, fast, 1 thread": (["--precision", "fast", "-t", "1", "--prompt", "512", "--decode", "0"], "compute"),
     "prompt 512, fast, 2 threads": (["--precision", "fast", "-t", "2", "--prompt", "512", "--decode", "0"], "compute"),
     "prompt 512, exact, 1 thread": (["--precision", "exact", "-t", "1", "--prompt", "512", "--decode", "0"], "compute"),
+    "prompt 512, int8, 1 thread": (
+        ["--precision", "fast", "--kv", "int8", "-t", "1", "--prompt", "512", "--decode", "0"], "compute"),
     "prompt 4096, fast, 1 thread": (
         ["--precision", "fast", "-t", "1", "--prompt", "4096", "--decode", "0", "--repeat", "1"],
+        "compute"),
+    "prompt 4096, int8, 1 thread": (
+        ["--precision", "fast", "--kv", "int8", "-t", "1", "--prompt", "4096", "--decode", "0", "--repeat", "1"],
         "compute"),
 }
 
