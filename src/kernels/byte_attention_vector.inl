@@ -267,9 +267,9 @@ template <unsigned Queries>
   for (std::uint32_t group = 0; group < shape.value_groups(); ++group, scales += kAttentionBlock) {
     float step[Queries];
     for (unsigned q = 0; q < Queries; ++q) step[q] = to_words(p[q], scales, visible, words[q]);
-    const std::uint32_t units = shape.group_channels(group) / kWidth;
+    const std::size_t units = shape.group_channels(group) / kWidth;
     const std::size_t stride = units * kPairBytes;
-    const auto mix = [&]<unsigned Units>(std::uint32_t unit) __attribute__((always_inline)) {
+    const auto mix = [&]<unsigned Units>(std::size_t unit) __attribute__((always_inline)) {
       Ints sum[Queries][Units];
       mix_units<Queries, Units>(args.block + shape.values_at(group) + unit * kPairBytes, stride,
                                 (visible + 1) / 2, words, ahead, sum);
@@ -282,7 +282,7 @@ template <unsigned Queries>
                       shape.value_dim - c);
       }
     };
-    std::uint32_t unit = 0;
+    std::size_t unit = 0;
     for (; unit + kUnits <= units; unit += kUnits) mix.template operator()<kUnits>(unit);
     if constexpr (kUnits > 1)
       for (; unit < units; ++unit) mix.template operator()<1>(unit);
