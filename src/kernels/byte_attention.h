@@ -11,7 +11,7 @@
 //              a w is not finite, out of the group is NaN
 //   out[c]   = (m / 32767) * the sum of code[j] value[j][c], an exact integer below 2^31
 //
-// A byte for w would not do: beside one position that counts much, all that count less than 1 / 255 of it would vanish, and
+// A byte for w would not do: beside one position that counts much, all that count less than 1 / 254 of it would vanish, and
 // they can be many.
 //
 // Keys are multiplied four channels at a time with sixteen positions side by side, values two positions at a time with
@@ -31,8 +31,8 @@ namespace moeflux {
 //   key scales    [groups][256] float32
 //   values        [groups][256 / 2 pairs][channels of the group, a multiple of 16][2 positions]
 //   value scales  [groups][256] float32
-// Of keys and their scales, positions up to a multiple of 16 are there, and of values up to one of 2: what does not exist is
-// zero. What lies beyond is indeterminate.
+// Of keys and of all scales positions up to a multiple of 16 are there, and of values up to one of 2: what does not exist is
+// zero (a key: 128). What lies beyond is indeterminate.
 struct ByteBlockShape {
   std::uint32_t key_dim = 0, value_dim = 0;
 
@@ -53,7 +53,7 @@ struct ByteBlockShape {
     return left < kKvGroup ? (left + 15) / 16 * 16 : kKvGroup;
   }
 
-  // Of the quad `quad` of the positions [position, position + 64), `position` being a multiple of 64.
+  // The quad `quad` of the 64 positions among which `position` is.
   [[gnu::always_inline]] constexpr std::size_t keys_at(std::uint32_t position, std::uint32_t quad) const {
     return (std::size_t{position / kTilePositions} * quads() + quad) * kTilePositions * 4;
   }

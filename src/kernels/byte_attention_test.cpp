@@ -98,6 +98,7 @@ void attend(const ByteAttentionKernels& kernels, const Block& block, const std::
                   .count = static_cast<std::uint32_t>(count),
                   .visible = visible,
                   .scale = block.scale,
+                  .next = {{opened, 1000}, {opened + 64, visible % 3 * 77}},  // changes nothing
                   .max = result.max.data() + first,
                   .sum = result.sum.data() + first,
                   .out = result.out.row(first),

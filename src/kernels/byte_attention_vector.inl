@@ -215,8 +215,8 @@ MF_LANES float to_words(const float* p, const float* scales, std::uint32_t visib
   const law::CodeScale by = law::code_scale_of(number, bits < 0x7f800000, law::kWordSteps);
   const Lanes inverse = broadcast(by.inverse);
   for (std::size_t j = 0; j < visible; j += kWidth)
-    store_halves(reinterpret_cast<std::byte*>(words + j),
-                 by.inverse != 0 ? round_to_int(load(w + j) * inverse) : broadcast(std::int32_t{0}));
+    store_words(words + j,
+                by.inverse != 0 ? round_to_int(load(w + j) * inverse) : broadcast(std::int32_t{0}));
   return by.scale;
 }
 
@@ -290,6 +290,7 @@ template <unsigned Queries>
 }
 
 void attend(const ByteAttendArgs& args) noexcept {
+  if (args.count == 0) return;
   const std::size_t tiles = (args.count + kMostQueries - 1) / kMostQueries;
   const std::size_t turns = args.shape.quads() * ((args.visible + kUnits * kWidth - 1) / (kUnits * kWidth)) +
                             args.shape.value_groups() * std::size_t{(args.visible + 1) / 2};

@@ -1,5 +1,5 @@
 // The codes of an affine matrix in tile16, as bytes, and its scales, sixteen rows at a time. Included after lanes_*.h by the families
-// that multiply with them.
+// of products and that of attention over bytes.
 
 namespace moeflux {
 namespace {

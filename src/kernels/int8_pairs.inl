@@ -1,4 +1,4 @@
-// dot4 of int8_vector.inl for instruction sets that add pairs of products in 16 bits. Included after codes_vector.inl; the
+// dot4 (dots_avx512vnni.h) for instruction sets that add pairs of products in 16 bits. Included after codes_vector.inl; the
 // including file has defined
 //
 //   add_pairs(sum, codes, x)   sum + the products of the four bytes of a lane, whose pairs fit into 16 bits

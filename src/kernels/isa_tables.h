@@ -1,6 +1,6 @@
 #pragma once
 // The tables of each op family and instruction set, one a file; select.cpp puts them together. A new instruction
-// set is its lanes_*.h, six small files that include the families' .inl, and a few lines here and in select.cpp.
+// set is its lanes_*.h and dots_*.h, six small files that include the families' .inl, and a few lines here and in select.cpp.
 
 #include "kernels/byte_attention.h"
 #include "kernels/kernel_table.h"

@@ -164,6 +164,10 @@ MF_LANES void interleave(Ints a, Ints b, std::byte* to) {
   interleave_half(a.low, b.low, to);
   interleave_half(a.high, b.high, to + 64);
 }
+MF_LANES void store_words(std::int16_t* to, Ints a) {
+  const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(a.low, a.high), 0xd8);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), words);
+}
 MF_LANES void store_halves(std::byte* to, Ints a) {
   const __m256i words = _mm256_permute4x64_epi64(_mm256_packus_epi32(a.low, a.high), 0xd8);
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), words);

@@ -121,7 +121,11 @@ MF_LANES void interleave(Ints a, Ints b, std::byte* to) {
   _mm512_storeu_si512(to, _mm512_permutex2var_epi64(low, first, high));
   _mm512_storeu_si512(to + 64, _mm512_permutex2var_epi64(low, second, high));
 }
-// The lower 16 bits of each lane, and back with zeros above.
+// The lanes, each -32768..32767, as words.
+MF_LANES void store_words(std::int16_t* to, Ints a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtepi32_epi16(a.v));
+}
+// The lanes, each 0..65535, as 16 bits, and back with zeros above.
 MF_LANES void store_halves(std::byte* to, Ints a) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtepi32_epi16(a.v));
 }

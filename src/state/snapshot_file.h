@@ -20,7 +20,7 @@ namespace moeflux {
 
 inline constexpr std::uint32_t kSnapshotMagic = 0x4D464C58;
 inline constexpr std::uint32_t kSnapshotVersion = 3;
-inline constexpr std::uint32_t kLawVersion = 1;
+inline constexpr std::uint32_t kLawVersion = 1;  // changes with every result, from the first release on
 
 // Whose state it is, and by which arithmetic.
 struct SnapshotIdentity {
