@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 
 #include "base/kv_numbers.h"
 #include "kernels/isa_tables.h"
@@ -17,21 +16,12 @@ namespace {
 void attend_one(const AttendArgs& args, std::uint32_t query) {
   const std::uint32_t visible = args.visible[query];
   float p[kAttentionBlock];
-  float max = -std::numeric_limits<float>::infinity();
-  for (std::uint32_t j = 0; j < visible; ++j) {
+  for (std::uint32_t j = 0; j < visible; ++j)
     p[j] = law::dot(args.queries + query * args.query_stride, args.keys + j * args.key_stride, args.key_dim) *
            args.scale;
-    max = law::larger(p[j], max);
-  }
-  max = max + 0.0f;  // zeros of both signs are equal: which of them is met first must not matter
-
-  float lanes[law::kLanes] = {};
-  for (std::uint32_t j = 0; j < visible; ++j) {
-    p[j] = law::exp(p[j] - max);
-    lanes[j % law::kLanes] = lanes[j % law::kLanes] + p[j];
-  }
-  args.max[query] = max;
-  args.sum[query] = law::fold_add(lanes);
+  const law::Softened softened = law::soften(p, visible);
+  args.max[query] = softened.max;
+  args.sum[query] = softened.sum;
 
   float* const out = args.out + query * args.out_stride;
   for (std::uint32_t c = 0; c < args.value_dim; ++c) {
@@ -83,10 +73,7 @@ void narrow_int8(const float* x, std::uint32_t n, float* row) noexcept {
   auto* const codes = reinterpret_cast<std::int8_t*>(row);
   for (std::uint32_t first = 0; first < n; first += kKvGroup) {
     const std::uint32_t end = std::min(n, first + kKvGroup);
-    const auto [scale, inverse] = law::code_scale(x + first, end - first, law::kByteSteps);
-    row[kv_code_words(n) + first / kKvGroup] = scale;
-    for (std::uint32_t i = first; i < end; ++i)
-      codes[i] = inverse != 0 ? static_cast<std::int8_t>(std::rint(x[i] * inverse)) : std::int8_t{0};
+    row[kv_code_words(n) + first / kKvGroup] = law::to_bytes(x + first, end - first, codes + first);
   }
 }
 

@@ -15,6 +15,7 @@
 namespace moeflux {
 namespace {
 
+using test::Attended;
 using test::Grid;
 using test::Numbers;
 using test::Random;
@@ -41,18 +42,6 @@ struct Block {
 
   std::size_t positions() const { return *std::max_element(visible.begin(), visible.end()); }
 };
-
-struct Attended {
-  Grid max, sum, out;
-  Attended(std::size_t queries, std::size_t value_dim)
-      : max(1, queries), sum(1, queries), out(queries, value_dim, 2) {}
-};
-
-testing::AssertionResult same_bits(const Attended& a, const Attended& b) {
-  if (auto same = same_bits(a.max, b.max); !same) return same << " (max)";
-  if (auto same = same_bits(a.sum, b.sum); !same) return same << " (sum)";
-  return same_bits(a.out, b.out);
-}
 
 // Queries [first, first + count).
 void attend(const AttentionKernels& kernels, const Block& block, std::size_t first, std::size_t count,

@@ -283,20 +283,10 @@ void widen_bf16(const float* row, std::uint32_t n, float* y) noexcept {
 void narrow_int8(const float* x, std::uint32_t n, float* row) noexcept {
   auto* const codes = reinterpret_cast<std::int8_t*>(row);
   float* const scales = row + kv_code_words(n);
-  const Lanes round = broadcast(law::kRoundToInteger);
-  for (std::size_t first = 0; first < n; first += kKvGroup) {
-    const std::size_t end = n - first < kKvGroup ? n : first + kKvGroup;
-    const law::CodeScale by = lanes_byte_scale(x + first, end - first);
-    scales[first / kKvGroup] = by.scale;
-    const Lanes inverse = broadcast(by.inverse);
-    for (std::size_t i = first; i < end; i += kWidth) {
-      const std::size_t count = end - i < kWidth ? end - i : kWidth;
-      const Lanes steps = by.inverse != 0 ? load_up_to(x + i, count) * inverse : broadcast(0.0f);
-      std::int8_t some[kWidth];
-      store_bytes(some, to_int(steps + round - round));
-      __builtin_memcpy(codes + i, some, count);
-    }
-  }
+  Ints sum = broadcast(std::int32_t{0});  // nobody asks for it
+  for (std::size_t first = 0; first < n; first += kKvGroup)
+    scales[first / kKvGroup] =
+        lanes_to_bytes(x + first, n - first < kKvGroup ? n - first : kKvGroup, codes + first, sum);
 }
 
 void widen_int8(const float* row, std::uint32_t n, float* y) noexcept {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "base/arithmetic.h"
 #include "kernels/isa_tables.h"
@@ -20,14 +19,10 @@ void narrow_query(const float* x, std::uint32_t key_dim, float* query) noexcept 
   std::memset(codes, 0, std::size_t{quads} * 4);
   for (std::uint32_t group = 0; group < groups; ++group) {
     const std::uint32_t first = group * kKvGroup, end = std::min(key_dim, first + kKvGroup);
-    const auto [scale, inverse] = law::code_scale(x + first, end - first, law::kByteSteps);
+    query[quads + group] = law::to_bytes(x + first, end - first, codes + first);
     std::int32_t sum = 0;
-    for (std::uint32_t i = first; i < end; ++i) {
-      codes[i] = inverse != 0 ? static_cast<std::int8_t>(std::rint(x[i] * inverse)) : std::int8_t{0};
-      sum += codes[i];
-    }
+    for (std::uint32_t i = first; i < end; ++i) sum += codes[i];
     const std::int32_t zero = static_cast<std::int32_t>(ByteBlockShape::kKeyZero) * sum;
-    query[quads + group] = scale;
     std::memcpy(&query[quads + groups + group], &zero, sizeof zero);
   }
 }
@@ -82,19 +77,11 @@ float score(const ByteAttendArgs& args, const float* query, std::uint32_t j) {
 void attend_one(const ByteAttendArgs& args, std::uint32_t query) {
   const ByteBlockShape& shape = args.shape;
   float p[kAttentionBlock];
-  float max = -std::numeric_limits<float>::infinity();
-  for (std::uint32_t j = 0; j < args.visible; ++j) {
+  for (std::uint32_t j = 0; j < args.visible; ++j)
     p[j] = score(args, args.queries + query * args.query_stride, j);
-    max = law::larger(p[j], max);
-  }
-  max = max + 0.0f;
-  float lanes[law::kLanes] = {};
-  for (std::uint32_t j = 0; j < args.visible; ++j) {
-    p[j] = law::exp(p[j] - max);
-    lanes[j % law::kLanes] = lanes[j % law::kLanes] + p[j];
-  }
-  args.max[query] = max;
-  args.sum[query] = law::fold_add(lanes);
+  const law::Softened softened = law::soften(p, args.visible);
+  args.max[query] = softened.max;
+  args.sum[query] = softened.sum;
 
   float* const out = args.out + query * args.out_stride;
   const auto* const value_scales = reinterpret_cast<const float*>(args.block + shape.value_scales_at());

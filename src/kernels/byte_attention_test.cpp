@@ -17,6 +17,7 @@
 namespace moeflux {
 namespace {
 
+using test::Attended;
 using test::Grid;
 using test::Numbers;
 using test::Random;
@@ -74,18 +75,6 @@ struct Block {
     return narrow;
   }
 };
-
-struct Attended {
-  Grid max, sum, out;
-  Attended(std::size_t queries, std::size_t value_dim)
-      : max(1, queries), sum(1, queries), out(queries, value_dim, 2) {}
-};
-
-testing::AssertionResult same_bits(const Attended& a, const Attended& b) {
-  if (auto same = same_bits(a.max, b.max); !same) return same << " (max)";
-  if (auto same = same_bits(a.sum, b.sum); !same) return same << " (sum)";
-  return same_bits(a.out, b.out);
-}
 
 // Queries [first, first + count).
 void attend(const ByteAttentionKernels& kernels, const Block& block, const std::byte* opened,

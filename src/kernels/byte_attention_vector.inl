@@ -17,24 +17,14 @@ void narrow_query(const float* x, std::uint32_t key_dim, float* query) noexcept 
   auto* const codes = reinterpret_cast<std::int8_t*>(query);
   float* const scales = query + shape.quads();
   float* const zeros = scales + shape.key_groups();
+  query[shape.quads() - 1] = 0;  // channels that fill it up
   for (std::uint32_t group = 0; group < shape.key_groups(); ++group) {
     const std::size_t first = std::size_t{group} * kKvGroup;
     const std::size_t count = key_dim - first < kKvGroup ? key_dim - first : kKvGroup;
-    const law::CodeScale by = lanes_byte_scale(x + first, count);
-    const Lanes inverse = broadcast(by.inverse);
     Ints sum = broadcast(std::int32_t{0});
-    for (std::size_t i = 0; i < count; i += kWidth) {
-      const Lanes steps = by.inverse != 0 ? load_up_to(x + first + i, count - i) * inverse : broadcast(0.0f);
-      const Ints code = round_to_int(steps);
-      sum = sum + code;
-      std::int8_t some[kWidth];
-      store_bytes(some, code);
-      const std::size_t left = (count - i + 3) / 4 * 4;
-      __builtin_memcpy(codes + first + i, some, left < kWidth ? left : kWidth);
-    }
+    scales[group] = lanes_to_bytes(x + first, count, codes + first, sum);
     const auto zero = static_cast<std::int32_t>(fold_add(to_float(sum))) *
                       static_cast<std::int32_t>(ByteBlockShape::kKeyZero);
-    scales[group] = by.scale;
     __builtin_memcpy(zeros + group, &zero, sizeof zero);
   }
 }

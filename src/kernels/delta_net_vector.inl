@@ -32,7 +32,8 @@ MF_LANES void add_taps(const ConvArgs& args, std::size_t first, std::size_t last
 }
 
 // The same for a width of four, as all models have it: the rows that are still needed stay in registers.
-MF_LANES void conv_four(const ConvArgs& args, std::size_t at, std::size_t count) {
+// `streams`: the new state goes past the caches.
+MF_LANES void conv_four(const ConvArgs& args, std::size_t at, std::size_t count, bool streams) {
   constexpr unsigned kConv = 4;
   Lanes w[kConv], in[kConv];  // in: the oldest row first
   if (count == kWidth) {
@@ -55,61 +56,34 @@ MF_LANES void conv_four(const ConvArgs& args, std::size_t at, std::size_t count)
     store_up_to(args.y + t * args.y_stride + at, lanes_silu(sum), count);
   }
 #pragma GCC unroll 8
-  for (unsigned k = 0; k + 1 < kConv; ++k)
-    store_up_to(args.state_out + k * args.state_stride + at, in[k + 1], count);
-}
-
-// One row of whole groups of channels, as in decoding: weights and states come from memory, and the new state goes there. So
-// they are asked for ahead, and where it is whole lines the new state goes past the caches.
-template <bool Streams>
-MF_LANES void conv_four_once(const ConvArgs& args, std::size_t channels) {
-  constexpr unsigned kConv = 4;
-  constexpr std::size_t kAhead = 512;  // channels
-  for (std::size_t at = 0; at < channels; at += kWidth) {
-    if (at + kAhead < channels) {
-#pragma GCC unroll 4
-      for (unsigned k = 0; k < kConv; ++k) ask_for(args.weight + (at + kAhead) * kConv + k * kWidth);
-#pragma GCC unroll 4
-      for (unsigned k = 0; k + 1 < kConv; ++k) ask_for(args.state_in + k * args.state_stride + at + kAhead);
-    }
-    Lanes w[kConv], in[kConv];
-    load_columns(args.weight + at * kConv, w);
-#pragma GCC unroll 4
-    for (unsigned k = 0; k + 1 < kConv; ++k) in[k] = load(args.state_in + k * args.state_stride + at);
-    in[kConv - 1] = load(args.x + at);
-    Lanes sum = broadcast(0.0f);
-#pragma GCC unroll 4
-    for (unsigned k = 0; k < kConv; ++k) sum = fma(in[k], w[k], sum);
-    store(args.y + at, lanes_silu(sum));
-#pragma GCC unroll 4
-    for (unsigned k = 0; k + 1 < kConv; ++k) {
-      float* const to = args.state_out + k * args.state_stride + at;
-      if constexpr (Streams) {
-        stream(to, in[k + 1]);
-      } else {
-        store(to, in[k + 1]);
-      }
+  for (unsigned k = 0; k + 1 < kConv; ++k) {
+    float* const to = args.state_out + k * args.state_stride + at;
+    if (streams && count == kWidth) {
+      stream(to, in[k + 1]);
+    } else {
+      store_up_to(to, in[k + 1], count);
     }
   }
-  if constexpr (Streams) end_of_streams();
 }
 
-// Returns how many channels it has done.
-std::size_t conv_whole_once(const ConvArgs& args) {
-  if (args.width != 4 || args.rows != 1) return 0;
-  const std::size_t channels = args.channels / kWidth * kWidth;
-  if (reinterpret_cast<std::uintptr_t>(args.state_out) % 64 == 0 && args.state_stride % kWidth == 0)
-    conv_four_once<true>(args, channels);
-  else
-    conv_four_once<false>(args, channels);
-  return channels;
+// One row, as in decoding: weights and states come from memory, so they are asked for some channels ahead.
+MF_LANES void ask_for_conv(const ConvArgs& args, std::size_t at) {
+  constexpr std::size_t kAhead = 512;  // channels
+  if (at + kAhead >= args.channels) return;
+  for (std::size_t k = 0; k < args.width; ++k) ask_for(args.weight + (at + kAhead) * args.width + k * kWidth);
+  for (std::size_t k = 0; k + 1 < args.width; ++k)
+    ask_for(args.state_in + k * args.state_stride + at + kAhead);
 }
 
 void conv(const ConvArgs& args) noexcept {
-  for (std::size_t at = conv_whole_once(args); at < args.channels; at += kWidth) {
+  const bool is_once = args.rows == 1;
+  const bool streams = is_once && args.width == 4 && args.state_stride % kWidth == 0 &&
+                       reinterpret_cast<std::uintptr_t>(args.state_out) % 64 == 0;
+  for (std::size_t at = 0; at < args.channels; at += kWidth) {
     const std::size_t count = args.channels - at < kWidth ? args.channels - at : kWidth;
+    if (is_once) ask_for_conv(args, at);
     if (args.width == 4) {
-      conv_four(args, at, count);
+      conv_four(args, at, count, streams);
       continue;
     }
     for (std::size_t first = 0; first < args.width; first += kTaps)
@@ -118,6 +92,7 @@ void conv(const ConvArgs& args) noexcept {
       store_up_to(args.state_out + row * args.state_stride + at,
                   load_up_to(input_row(args, args.rows + row) + at, count), count);
   }
+  if (streams) end_of_streams();
 }
 
 // ---- The delta rule -----------------------------------------------------------------------------------------

@@ -28,6 +28,20 @@ MF_LANES law::CodeScale lanes_byte_scale(const float* x, std::size_t n) {
   return law::code_scale_of(fold_largest(largest), fold_add(nothing) == 0, law::kByteSteps);
 }
 
+// law::to_bytes; adds the codes to `sum`.
+MF_LANES float lanes_to_bytes(const float* x, std::size_t n, std::int8_t* codes, Ints& sum) {
+  const law::CodeScale by = lanes_byte_scale(x, n);
+  const Lanes inverse = broadcast(by.inverse);
+  for (std::size_t i = 0; i < n; i += law::kLanes) {
+    const Ints code = round_to_int(by.inverse != 0 ? load_up_to(x + i, n - i) * inverse : broadcast(0.0f));
+    sum = sum + code;
+    std::int8_t some[law::kLanes];
+    store_bytes(some, code);
+    __builtin_memcpy(codes + i, some, n - i < law::kLanes ? n - i : law::kLanes);
+  }
+  return by.scale;
+}
+
 MF_LANES Lanes lanes_exp(Lanes x) {
   const Lanes lowest = broadcast(law::kExpLowest), highest = broadcast(law::kExpHighest);
   Lanes clamped = select(less(x, lowest), lowest, x);

@@ -59,6 +59,14 @@ inline CodeScale code_scale(const float* x, std::uint32_t n, float steps) {
   return code_scale_of(largest, are_finite, steps);
 }
 
+// A group of numbers as bytes; returns their scale.
+inline float to_bytes(const float* x, std::uint32_t n, std::int8_t* codes) {
+  const auto [scale, inverse] = code_scale(x, n, kByteSteps);
+  for (std::uint32_t i = 0; i < n; ++i)
+    codes[i] = inverse != 0 ? static_cast<std::int8_t>(std::rint(x[i] * inverse)) : std::int8_t{0};
+  return scale;
+}
+
 // The sum of a[i] b[i] over the virtual lanes, by fma from zero.
 inline float dot(const float* a, const float* b, std::uint32_t n) {
   float lanes[kLanes] = {};
@@ -108,6 +116,22 @@ inline float exp(float x) {
   sum = std::fma(sum, r, 1.0f);
   const PowerOfTwo power = power_of_two(static_cast<std::int32_t>(n));
   return sum * power.first * power.second;
+}
+
+// p = exp(p - max) for a block's scores; zeros of both signs are equal, so which of them is met first must not matter.
+struct Softened {
+  float max, sum;
+};
+inline Softened soften(float* p, std::uint32_t n) {
+  float max = -std::numeric_limits<float>::infinity();
+  for (std::uint32_t j = 0; j < n; ++j) max = larger(p[j], max);
+  max = max + 0.0f;
+  float lanes[kLanes] = {};
+  for (std::uint32_t j = 0; j < n; ++j) {
+    p[j] = exp(p[j] - max);
+    lanes[j % kLanes] = lanes[j % kLanes] + p[j];
+  }
+  return {max, fold_add(lanes)};
 }
 
 // ln x for a positive normal x: x = 2^e m with sqrt(1/2) <= m < sqrt 2, and ln m = 2 atanh((m - 1) / (m +

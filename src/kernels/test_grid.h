@@ -95,6 +95,19 @@ inline testing::AssertionResult same_bits(const Grid& a, const Grid& b) {
   return testing::AssertionSuccess();
 }
 
+// What attention to a block gives some queries.
+struct Attended {
+  Grid max, sum, out;
+  Attended(std::size_t queries, std::size_t value_dim)
+      : max(1, queries), sum(1, queries), out(queries, value_dim, 2) {}
+};
+
+inline testing::AssertionResult same_bits(const Attended& a, const Attended& b) {
+  if (auto same = same_bits(a.max, b.max); !same) return same << " (max)";
+  if (auto same = same_bits(a.sum, b.sum); !same) return same << " (sum)";
+  return same_bits(a.out, b.out);
+}
+
 // A suite for every table of kernels of this build; those that the processor does not run are skipped.
 class OnEveryIsa : public testing::TestWithParam<const KernelTable*> {
  protected:
