@@ -36,12 +36,22 @@ build: bootstrap
 	$(call build,release) --target moeflux
 	@ln -sfn release/bin/moeflux build/moeflux
 
-# The bundled checkpoint, packed, tells a story; a quarter of its experts fit into the cache.
+# The bundled checkpoint, packed, tells a story and has a conversation; a quarter of its experts fit into the cache.
+define DEMO_CONVERSATION
+Hi, my name is Ada and I like tea.
+What is 12 plus 30?
+What is my name, and what do I like?
+endef
+export DEMO_CONVERSATION
+
 demo: build
 	@rm -rf build/demo
 	build/moeflux inspect models/tern
 	build/moeflux pack models/tern build/demo
-	build/moeflux run -m build/demo --temp 0 --expert-cache 7M -p 'Tell me a story about a brave fox.'
+	build/moeflux run -m build/demo --temp 0 --expert-cache 7M -p 'Tell me a story about a dragon and a lighthouse.'
+	@echo
+	@echo "build/moeflux chat -m build/demo --temp 0 --expert-cache 7M"
+	@echo "$$DEMO_CONVERSATION" | build/moeflux chat -m build/demo --temp 0 --expert-cache 7M
 	@echo
 	@echo "Talk with it yourself: build/moeflux chat"
 

@@ -1,9 +1,9 @@
-// What a parallel region costs before it does any work.
+// Measures the overhead of a parallel region.
 //
 //   fork_join_bench --benchmark_repetitions=5
 //
-// PoolHot: regions back to back, the workers still spinning. PoolParked: the workers have gone to sleep,
-// as after a wait for the disk. StdThread: creating and joining threads for each region, the yardstick.
+// PoolHot: consecutive regions, while the workers still spin. PoolParked: the workers sleep, as after a wait
+// for the disk. StdThread: threads are created and joined for each region, for comparison.
 
 #include <benchmark/benchmark.h>
 

@@ -1,14 +1,15 @@
-// How fast are the kernels at the shapes of Qwen3.5-35B-A3B? One thread.
+// Measures the kernels at the shapes of Qwen3.5-35B-A3B, on one thread.
 //
 //   kernels_bench [--repeats N] [--isa NAME] [--only products|attention|delta] [--json FILE]
 //
-// Products: 4-bit matrices, group 64, BF16 scales, exact and fast, for batches of 1 (GB/s of weights, which come from
-// memory every time) to 512 (products a second). Attention: eight queries over a block of keys and values, 32,768
-// positions in turn (GB/s of keys and values), and over bytes (products a second). The delta rule: a head, 64 rows.
+// Products: 4-bit matrices, group 64, BF16 scales, exact and fast, for batches of 1 (GB/s of weights, read
+// from memory each time) to 512 (products per second). Attention: eight queries over blocks of keys and
+// values, 32,768 positions in turn (GB/s of keys and values), and over bytes (products per second). The delta
+// rule: one head, 64 rows.
 //
-// Each product is first held against the scalar kernel, bit for bit. Repeats are interleaved with two measurements of
-// the machine, the rate at which memory is read and that of products in registers (of the same ISA); what is
-// shown are medians, and how much of the machine's rate they are. Exits with 1 when a kernel is wrong.
+// Each product is first compared with the scalar kernel, bit for bit. Repeats are interleaved with two
+// measurements of the machine: the rate of reading memory and the rate of products in registers (of the same
+// ISA). The output shows medians and their share of the machine's rate. Exits with 1 if a kernel is wrong.
 
 #include <fmt/format.h>
 
@@ -38,7 +39,7 @@ namespace moeflux {
 namespace {
 
 constexpr AffineFormat kFormat{.bits = 4, .group = 64, .scale_dtype = Dtype::bf16};
-constexpr std::size_t kMemory = std::size_t{96} << 20;  // three times the largest cache in reach
+constexpr std::size_t kMemory = std::size_t{96} << 20;  // three times the largest cache of the test machines
 constexpr std::uint32_t kLargestBatch = 512;
 constexpr std::uint64_t kPeakRounds = 1u << 20;
 
@@ -52,7 +53,7 @@ void append_bf16(std::vector<std::byte>& bytes, float number) {
   bytes.insert(bytes.end(), halves + 2, halves + 4);
 }
 
-// What the machine can do, measured between what is measured against it.
+// The limits of the machine, measured between the cases.
 struct Limits {
   ThreadPool pool{1};
   const KernelTable& kernels;
@@ -69,7 +70,7 @@ struct Limits {
   double product_rate() const { return median(product_rates); }
 };
 
-// One thing that is timed: `work` takes so many bytes of memory, or so many products, a call.
+// One timed case: each call of `work` reads `amount` bytes or computes `amount` products.
 struct Case {
   std::string name, unit;  // "GB/s" of bytes or "GMAC/s" of products
   double amount;
@@ -84,7 +85,7 @@ struct Case {
   }
 };
 
-// One random matrix, as often as it takes to fall out of the caches, and activations to go with it.
+// Copies of one random matrix, enough to exceed the caches, and activations for it.
 class Products {
  public:
   Products(std::uint32_t rows, std::uint32_t cols)
@@ -129,7 +130,7 @@ class Products {
     return true;
   }
 
-  // Whether the first, a middle and the last row of a batch have the bits of the scalar kernel.
+  // True if the first, a middle and the last row of a batch have the bits of the scalar kernel.
   bool is_right(const KernelTable& table, bool fast, std::uint32_t batch) {
     std::ranges::fill(y_, 0.0f);
     multiply(table, fast, 0, 0, batch, y_);
@@ -179,7 +180,7 @@ class Products {
       args.scales = scales_.data() + first * (cols_ / kInt8Group);
       args.scales_stride = cols_ / kInt8Group;
       args.sums = code_sums_.data() + first * (cols_ / kSumCols);
-      args.asks = needs_asking_;
+      args.prefetch = wants_prefetch_;
       table.int8->affine4(args);
     } else {
       auto args = describe<MatmulArgs>(copy, batch, y);
@@ -197,10 +198,10 @@ class Products {
   std::vector<float> scales_, code_sums_, y_, expected_;
   HugeBuffer memory_;
   const KernelTable* scalar_ = compiled_kernels().back();
-  const bool needs_asking_ = needs_asking();
+  const bool wants_prefetch_ = wants_prefetch();
 };
 
-// Eight queries that share a head of 256 channels, block after block of 32,768 positions.
+// Eight queries that share a head of 256 channels, over 32,768 positions block by block.
 class Attention {
  public:
   static constexpr std::uint32_t kQueries = 8, kDim = 256, kBlocks = 32768 / kAttentionBlock;
@@ -234,7 +235,7 @@ class Attention {
               args.key_stride = args.value_stride = args.key_dim = args.value_dim = kDim;
               args.values = block + block_floats() / 2;
               args.scale = 1.0f / 16;
-              args.is_far = from_memory;
+              args.is_cold = from_memory;
               args.next_keys = from_memory ? reinterpret_cast<const float*>(memory_.data()) +
                                                  (call + 1) % kBlocks * block_floats()
                                            : nullptr;
@@ -255,8 +256,8 @@ class Attention {
   float max_[kQueries] = {}, sum_[kQueries] = {};
 };
 
-// The same over bytes, in products a second: opened in memory and attended to once, as in decoding; attended to when it is
-// open, as in prompts. And opening alone, of kept bytes.
+// The same over bytes, in products per second: blocks opened from memory and used once, as in decoding; used
+// when already open, as in prompts; and opening alone.
 class ByteAttention {
  public:
   static constexpr std::uint32_t kQueries = Attention::kQueries, kDim = Attention::kDim,
@@ -311,7 +312,7 @@ class ByteAttention {
   }
 
  private:
-  static constexpr std::size_t kRowWords = kv_row_words(KvNumbers::int8, kDim);
+  static constexpr std::size_t kRowWords = kv_row_words(KvDtype::int8, kDim);
   static constexpr std::size_t block_words() { return 2 * kAttentionBlock * kRowWords; }
 
   const std::byte* block(std::size_t call) const {
@@ -320,7 +321,7 @@ class ByteAttention {
   void open(const KernelTable& table, std::size_t call) {
     const auto* const rows = reinterpret_cast<const float*>(block(call));
     const auto kept = [](const float* from) {
-      return KeptBytes{reinterpret_cast<const std::int8_t*>(from), from + kv_code_words(kDim), kRowWords};
+      return StoredBytes{reinterpret_cast<const std::int8_t*>(from), from + kv_code_words(kDim), kRowWords};
     };
     table.byte_attention->open(kShape, kept(rows), kept(rows + block_words() / 2), kAttentionBlock,
                                opened_.data());
@@ -332,8 +333,8 @@ class ByteAttention {
   float max_[kQueries] = {}, sum_[kQueries] = {};
 };
 
-// Heads of 128 x 128: 64 rows of one, where an operation is a product of the state with key or query, or its update; and
-// one row of a layer's heads, as in decoding, whose states come from memory and go there.
+// Heads of 128 x 128: 64 rows of one head, where an operation is a product of the state with key or query, or
+// its update; and one row of all heads of a layer, as in decoding, whose states stream from and to memory.
 class DeltaRule {
  public:
   static constexpr std::uint32_t kDim = 128, kRows = 64;
@@ -347,7 +348,7 @@ class DeltaRule {
     auto memory = HugeBuffer::create(std::size_t{2} * kLayers * kHeads * kStateSize * sizeof(float));
     if (!memory) return false;
     memory_ = *std::move(memory);
-    // Memory that nobody has written is one page of zeros, which is in the cache.
+    // Memory that was never written is one page of zeros, which stays in the cache.
     std::fill_n(state(0, 0), std::size_t{2} * kLayers * kHeads * kStateSize, 0.01f);
     return true;
   }
@@ -433,7 +434,7 @@ struct Suite {
   std::vector<Case> cases;
 };
 
-// False, with a message, when there is no memory or a kernel is wrong.
+// Returns false, with a message, if there is not enough memory or a kernel is wrong.
 bool prepare(Suite& suite, const KernelTable& table, const Arguments& arguments) {
   const auto wants = [&](std::string_view what) { return arguments.only.empty() || arguments.only == what; };
   struct Shape {
@@ -452,7 +453,7 @@ bool prepare(Suite& suite, const KernelTable& table, const Arguments& arguments)
     for (const bool fast : {true, false})
       for (const std::uint32_t batch : shape.batches) {
         if (!products.is_right(table, fast, batch))
-          return fmt::print(stderr, "kernels_bench: {} x {}, batch {}, is not what the scalar kernel gives\n",
+          return fmt::print(stderr, "kernels_bench: {} x {}, batch {}, differs from the scalar kernel\n",
                             shape.rows, shape.cols, batch),
                  false;
         suite.cases.push_back(products.make_case(table, fast, batch));

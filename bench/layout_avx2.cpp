@@ -1,4 +1,4 @@
-// The layouts' products with AVX2: a vector is half a block, 8 rows.
+// The products of the layouts with AVX2: a vector is half a block, 8 rows.
 
 #include "layout_products.h"
 
@@ -9,7 +9,7 @@ struct Avx2 {
   using F = __m256;
   using I = __m256i;
   static constexpr std::uint32_t kLanes = 8;
-  static constexpr std::uint32_t kExactBatch = 2, kInt8Batch = 4;  // as many as 16 registers hold
+  static constexpr std::uint32_t kExactBatch = 2, kInt8Batch = 4;  // the most that 16 registers hold
 
   static bool runs_here() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
 
@@ -28,7 +28,7 @@ struct Avx2 {
     return _mm256_i32gather_epi32(reinterpret_cast<const int*>(from),
                                   _mm256_mullo_epi32(lanes, _mm256_set1_epi32(static_cast<int>(stride))), 1);
   }
-  // BF16 → float, from either half of each lane or from one in a row a lane.
+  // BF16 → float, from either half of each lane or from one per lane.
   static F from_lower_half(I a) { return _mm256_castsi256_ps(_mm256_slli_epi32(a, 16)); }
   static F from_upper_half(I a) {
     return _mm256_castsi256_ps(_mm256_and_si256(a, _mm256_set1_epi32(static_cast<int>(0xffff0000))));

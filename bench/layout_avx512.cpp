@@ -1,4 +1,4 @@
-// The layouts' products with AVX-512 and VNNI: a vector is one block of 16 rows.
+// The products of the layouts with AVX-512 and VNNI: a vector is one block of 16 rows.
 
 #include "layout_products.h"
 
@@ -9,7 +9,7 @@ struct Avx512 {
   using F = __m512;
   using I = __m512i;
   static constexpr std::uint32_t kLanes = 16;
-  static constexpr std::uint32_t kExactBatch = 4, kInt8Batch = 16;  // as many as 32 registers hold
+  static constexpr std::uint32_t kExactBatch = 4, kInt8Batch = 16;  // the most that 32 registers hold
 
   static bool runs_here() {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -32,7 +32,7 @@ struct Avx512 {
     return _mm512_i32gather_epi32(_mm512_mullo_epi32(lanes, _mm512_set1_epi32(static_cast<int>(stride))),
                                   from, 1);
   }
-  // BF16 → float, from either half of each lane or from one in a row a lane.
+  // BF16 → float, from either half of each lane or from one per lane.
   static F from_lower_half(I a) { return _mm512_castsi512_ps(_mm512_slli_epi32(a, 16)); }
   static F from_upper_half(I a) {
     return _mm512_castsi512_ps(_mm512_and_si512(a, _mm512_set1_epi32(static_cast<int>(0xffff0000))));

@@ -1,12 +1,12 @@
-// Which layout should a packed 4-bit matrix have? The same products over four layouts, one thread.
+// Compares the same products over four layouts of a packed 4-bit matrix, with one thread.
 //
 //   layout_bench [REPEATS]
 //
 // For the shapes of the routed experts of Qwen3.5 35B and 397B: `exact` (float32 activations) and `int8`, for
-// one row of activations (decode: GB/s of weights, which come from memory every time) and for 16 and 256
-// (prefill: GMAC/s). Every kernel is first held against a plain loop, bit for bit. Repeats are interleaved,
-// so that all kernels share the machine's moods; medians are shown, beside the rate at which the same memory
-// can be read. Exits with 1 when a kernel is wrong. What was concluded: docs/decisions/0004-tile16.md.
+// one row of activations (decode: GB/s of weights, which are read from memory every time) and for 16 and 256
+// (prefill: GMAC/s). Every kernel is first compared with a plain loop, bit for bit. Repeats are interleaved,
+// so that host load affects all kernels alike. Results are medians, next to the rate at which the same memory
+// can be read. The exit status is 1 if a kernel is wrong. The conclusion is docs/decisions/0004-tile16.md.
 
 #include <fmt/format.h>
 
@@ -32,7 +32,7 @@ struct Shape {
 constexpr Shape kShapes[] = {{512, 2048}, {2048, 512}, {1024, 4096}, {4096, 1024}};
 constexpr std::uint32_t kBatches[] = {1, 16, 256};
 constexpr std::uint32_t kLargestBatch = 256;
-constexpr std::size_t kMemory = std::size_t{96} << 20;  // a layout: three times the largest cache in reach
+constexpr std::size_t kMemory = std::size_t{96} << 20;  // per layout: three times the largest cache
 constexpr std::array<const char*, kLayouts> kLayoutNames{"rows", "tile16", "paired", "split"};
 
 double seconds() {
@@ -75,7 +75,7 @@ std::vector<Measured> all_kernels(const std::vector<const Kernels*>& tables) {
   return all;
 }
 
-// One matrix in every layout, each as often as it takes to fall out of the caches.
+// One matrix in every layout, with enough copies of each to exceed the caches.
 class Bench {
  public:
   explicit Bench(Shape shape)
@@ -97,7 +97,7 @@ class Bench {
     return true;
   }
 
-  // Room for whole matrices and for the few bytes that a gather reads beyond the last one.
+  // Room for whole matrices and for the few bytes that a gather reads past the last one.
   std::size_t copies() const { return (kMemory - 64) / matrix_.total_bytes(); }
   std::size_t matrix_bytes() const { return matrix_.total_bytes(); }
 
@@ -109,7 +109,7 @@ class Bench {
     measured.kernel(product);
   }
 
-  // Whether the kernel gives the bits of the plain loop, for the first and last rows of its batch.
+  // True if the kernel gives the bits of the plain loop, for the first and last rows of its batch.
   bool is_right(const Measured& measured) {
     std::fill(y_.begin(), y_.end(), 0.0f);
     run(measured, copies() - 1);

@@ -1,10 +1,10 @@
 #pragma once
-// Prototypes of 4-bit products over four layouts of a matrix, one table an instruction set.
+// Prototypes of 4-bit products over four layouts of a matrix, one table per instruction set.
 //
-// They exist to choose a layout (docs/decisions/0004-tile16.md), not to be used: one thread, group 64, rows a
-// multiple of 16, batches of 1 or of a multiple of 16. All of them compute the sums of the law of arithmetic
-// in its order, so every kernel gives the same bits as the plain loop. Plain data: files that are compiled
-// for an instruction set include nothing of the standard library but integers. Pure functions: any thread.
+// They only serve to choose a layout (docs/decisions/0004-tile16.md): one thread, group 64, rows a multiple
+// of 16, batches of 1 or of a multiple of 16. All of them compute the sums of the law of arithmetic in its
+// order, so every kernel gives the same bits as the plain loop. Plain data: files that are compiled for an
+// instruction set include only integer types of the standard library. Pure functions, thread-safe.
 
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +21,7 @@ enum class Layout {
   rows,    // as MLX stores it: all codes row by row, then all scales, then all biases
   tile16,  // per block of 16 rows and group: codes, 16 scales, 16 biases
   paired,  // the same with (bias, scale) of a row in one 32-bit lane: quant/tile16.h
-  split,   // paired, but the scales of a block's groups after the codes of all of them
+  split,   // paired, but with the scales of all groups of a block after their codes
 };
 inline constexpr std::size_t kLayouts = 4;
 
@@ -50,7 +50,7 @@ struct Kernels {
   // Row-major as it is usually computed: a vector is part of one row, and is added up across its lanes.
   // batch 1; x8 has the even columns of a group before the odd ones.
   Kernel int8_across;
-  // Reads `size` bytes (a multiple of 256) and gives a checksum that nobody needs: the rate of memory.
+  // Measures the memory bandwidth: reads `size` bytes (a multiple of 256) and returns an unused checksum.
   std::uint64_t (*read)(const std::uint8_t* bytes, std::size_t size);
 };
 

@@ -1,6 +1,6 @@
 #pragma once
-// What the layout benchmark multiplies: one random matrix in four layouts, and activations to go with it.
-// Also the plain loops that say what the products are. Plain values; one thread at a time.
+// The operands of the layout benchmark: one random matrix in four layouts, and activations for it. Also the
+// plain loops that define the products. Plain values; one thread at a time.
 
 #include <cstddef>
 #include <cstdint>
@@ -25,10 +25,10 @@ class MlxMatrix {
   std::vector<std::byte> codes_, scales_, biases_;
 };
 
-// The same matrix in another layout. out: matrix.total_bytes() of it; every layout has as many.
+// The same matrix in another layout. out: matrix.total_bytes() of it; every layout has the same size.
 void write_layout(Layout layout, const MatrixView& matrix, std::span<std::byte> out);
 
-// The orders in which kernels meet the columns.
+// The orders in which kernels read the columns.
 enum class Order {
   columns,         // 0 1 2 3 4 5 6 7
   even_odd_of_8,   // 0 2 4 6 1 3 5 7: low nibbles, then high nibbles of a 32-bit word of MLX
@@ -43,7 +43,7 @@ struct Activations {
 
   static Activations random(std::uint32_t batch, std::uint32_t cols, std::uint32_t seed);
 
-  // All that a product takes of them; weights, rows and y are the caller's to fill in.
+  // The arguments of a product; the caller fills in weights, rows and y.
   Product product(Order order, std::uint32_t rows_of_batch) const;
 };
 

@@ -1,8 +1,8 @@
 #pragma once
 // The products over the four layouts, written once for any vector width.
 //
-// Included by one file an instruction set, which brings the vectors: a struct `Isa` with kLanes rows a vector
-// (16, or 8 for half a block), types F and I, and the operations that are used here. Everything is in an
+// Included by one file per instruction set, which defines the vectors: a struct `Isa` with kLanes rows per
+// vector (16, or 8 for half a block), types F and I, and the operations used here. Everything is in an
 // unnamed namespace, because code compiled for an instruction set must not be shared with other files.
 
 #include <immintrin.h>
@@ -48,7 +48,7 @@ struct Weights {
       scale = Isa::from_lower_half(Isa::gather(at, groups * 2));
       bias = Isa::from_lower_half(Isa::gather(at + std::size_t{product.rows} * groups * 2, groups * 2));
     } else if constexpr (kLayout == Layout::tile16) {
-      const std::uint32_t lane = first_row % kBlockRows;  // `block` is 4 * lane bytes in, these are 2 a lane
+      const std::uint32_t lane = first_row % kBlockRows;  // `block` is 4 bytes per lane in, these are 2
       const std::uint8_t* at = block - lane * 2 + group * kGroupBytes + kCodesBytes;
       scale = Isa::from_halves(at);
       bias = Isa::from_halves(at + 2 * kBlockRows);
@@ -62,7 +62,7 @@ struct Weights {
   }
 };
 
-// Rows [0, kBatch) of the batch. Four chains a group, by column mod 4.
+// Rows [0, kBatch) of the batch. Four chains per group, by column mod 4.
 template <class Isa, Layout kLayout, int kBatch>
 void exact_rows(const Product& p) {
   using F = typename Isa::F;

@@ -1,22 +1,21 @@
 #!/usr/bin/env bash
-# Runs a command as if the machine had less memory: in a control group of its own, whose hard limit covers
-# the page cache that the command fills, and which does not swap.
+# Runs a command as if the machine had less memory: in its own control group, whose hard limit includes the page
+# cache that the command fills, and which does not swap.
 #
 #   bench/memcap.sh BYTES[K|M|G] EVICT_PATH COMMAND [ARGUMENT...]
 #
-# EVICT_PATH is a file, or a directory with all that is in it, which leaves the page cache first: a page that
-# is cached already stays on the account of whoever read it, and would be free memory to the command. "-"
-# evicts nothing.
+# EVICT_PATH is a file, or a directory with all its files, that is evicted from the page cache first: a page that is
+# already cached stays charged to the group that read it, and would be free memory to the command. "-" evicts nothing.
 #
-# Works with version 1 and 2 of control groups. When the command has ended, one line goes to stderr; what the
-# kernel does not tell is "unknown":
+# Works with control groups version 1 and 2. After the command, one line goes to stderr; numbers that the kernel does
+# not provide are "unknown":
 #   memcap: limit=BYTES peak=BYTES limit_hits=N major_faults=N oom_kills=N rc=N
-# Processes that the command left behind are killed, and the group is removed.
+# Processes that the command leaves behind are killed, and the group is removed.
 #
-# Exit status: the command's (137 when it was killed for its memory); 77 where no group can be made, with one
-# line that says why; 125 when the arguments are wrong.
+# Exit status: that of the command (137 if it was killed for its memory); 77 if no group can be created, with one line
+# that gives the reason; 125 for wrong arguments.
 #
-# MEMCAP_ROOT is for tests: a directory whose proc and sys are looked at in place of the machine's.
+# MEMCAP_ROOT is for tests: a directory whose proc and sys are read instead of the machine's.
 set -euo pipefail
 
 say() { echo "memcap: $*" >&2; }
@@ -34,7 +33,7 @@ parse_bytes() {
   echo $((BASH_REMATCH[1] * unit))
 }
 
-# Pages that are dirty or mapped by somebody else do not leave; the first are written before, the second are
+# Dirty pages and pages that another process maps cannot be evicted: the former are written first, the latter
 # reported.
 evict() {
   local file files=() left=0
@@ -49,13 +48,13 @@ evict() {
   ((left == 0)) || say "$left bytes of '$1' stay in the page cache: they do not count against the limit"
 }
 
-# The directory of this process's group: mount point and the group's name. In a container the name may be the
-# host's, which is not there; the mount point then is the container's own group.
+# The directory of this process's group: mount point and group name. In a container the name may be that of the host,
+# which does not exist; then the mount point is the group of the container.
 own_group() {
   if [[ -d $root$1$2 ]]; then echo "$root${1%/}${2%/}"; else echo "$root$1"; fi
 }
 
-# Sets version and parent: where a group with a limit can be made.
+# Sets version and parent: the place where a group with a limit can be created.
 find_parent() {
   local mount name
   [[ -r $root/proc/self/cgroup && -r $root/proc/self/mounts ]] || cannot "the system has no control groups"
@@ -71,8 +70,7 @@ find_parent() {
   name=$(awk -F: '$1 == "0" && $2 == "" { print $3; exit }' "$root/proc/self/cgroup")
   mount=$(awk '$3 == "cgroup2" { print $2; exit }' "$root/proc/self/mounts")
   [[ -n $name && -n $mount ]] || cannot "no control groups are mounted"
-  # A group that has processes cannot give its children a controller, so it may have to be a group further
-  # out.
+  # A group with processes cannot give its children a controller, so the parent may be further up.
   parent=$(own_group "$mount" "$name")
   until gives_memory "$parent"; do
     [[ $parent != "$root$mount" ]] ||
@@ -98,8 +96,8 @@ make_group() {
   fi
   if ((version == 1)); then
     put "$limit" memory.limit_in_bytes || cannot "'$group/memory.limit_in_bytes' cannot be written"
-    # Memory and swap together get 1 MiB more: were both limits the same, it would be this one that is hit,
-    # and Linux (6.18, for one) does not count that.
+    # Memory and swap together get 1 MiB more: with equal limits this one would be hit, and Linux (for example 6.18)
+    # does not count its hits.
     put_where_there $((limit + (1 << 20))) memory.memsw.limit_in_bytes
     put_where_there 0 memory.swappiness
   else
@@ -110,7 +108,7 @@ make_group() {
 }
 
 remove_group() {
-  [[ -n $group && -z $root ]] || return 0  # what was made up is left for the test to look at
+  [[ -n $group && -z $root ]] || return 0  # the test reads the simulated group
   local process
   for _ in {1..20}; do
     while read -r process; do
@@ -122,7 +120,7 @@ remove_group() {
   say "'$group' could not be removed"
 }
 
-# number FILE [KEY]: what a file of the group says, or what its line "KEY number" does.
+# number FILE [KEY]: prints the number in a file of the group, or in its line "KEY number".
 number() {
   local found
   found=$(awk -v key="${2:-}" 'key == "" { print $1; exit } $1 == key { print $2; exit }' \
@@ -142,8 +140,8 @@ report() {
   say "limit=$limit peak=$peak limit_hits=$hits major_faults=$faults oom_kills=$kills rc=$rc"
 }
 
-# In the background, so that a signal reaches this shell at once and is passed on; with the input of this
-# shell, which a command in the background would not have.
+# In the background, so that a signal reaches this shell at once and is forwarded; with the standard input of this
+# shell, which a background command would not have.
 run_command() {
   local child
   (
@@ -156,8 +154,8 @@ run_command() {
   trap 'kill -INT "$child" 2>/dev/null || true' INT
   while true; do
     rc=0
-    wait "$child" 2>/dev/null || rc=$?  # the shell would say "Killed" there
-    kill -0 "$child" 2>/dev/null || break  # it was a signal to this shell that ended the wait
+    wait "$child" 2>/dev/null || rc=$?  # hides the "Killed" of the shell
+    kill -0 "$child" 2>/dev/null || break  # otherwise a signal to this shell ended the wait
   done
 }
 

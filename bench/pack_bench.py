@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Packs a synthetic source of about 5 GB and compares with what the disk can do in the same run.
+"""Packs a synthetic source of about 5 GB and compares the rate with that of the disk in the same run.
 
 Three rounds, interleaved: write a plain file (4 MiB appends, one fsync), then pack. Prints medians, the ratio, and
-the peak memory of packing; fails when memory exceeds 1 GB or packing falls below 70 % of the disk's own rate.
+the peak memory of packing. Fails if memory exceeds 1 GB or packing is slower than 70 % of the rate of the disk.
 
     bench/pack_bench.py [BINARY] [--layers N] [--folder DIR]
 """
@@ -31,7 +31,7 @@ def run(arguments: list[str]) -> tuple[float, float]:
 
 
 def disk_rate(folder: Path, size: int) -> float:
-    """Bytes a second of a plain sequential write that ends on the disk."""
+    """Bytes per second of a sequential write, up to its fsync."""
     block = os.urandom(4 << 20)
     path = folder / "plain"
     start = time.monotonic()

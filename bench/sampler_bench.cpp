@@ -1,11 +1,11 @@
-// What choosing a token costs, with a vocabulary of 248,320.
+// Measures how long it takes to choose a token from a vocabulary of 248,320.
 //
 //   sampler_bench --benchmark_repetitions=5
 //
-// Peaked: what models give; some tens of probable tokens, the others far below. Flat: 0.5 of standard
-// deviation, so that top_p keeps most of the vocabulary. Equal: all logits the same, the worst case of the
-// selection. JsonMask: the tokens that may come next, in the states that a generation is in; JsonDraw: a
-// choice among them.
+// Peaked: logits as models give them, with some tens of probable tokens and the others far below. Flat: a
+// standard deviation of 0.5, so top_p keeps most of the vocabulary. Equal: all logits are the same, the worst
+// case of the selection. JsonMask: the tokens that may come next, in the states that a generation passes
+// through. JsonDraw: a choice among them.
 
 #include <benchmark/benchmark.h>
 

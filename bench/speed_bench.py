@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
 """speed_bench.py PROGRAM [--folder DIR] [--rounds N] [--only WORD] [--json FILE] [--against NAME=DECODE,PROMPT ...]
 
-How fast a model runs that is in memory, and how much of the machine's limits that is: 12 layers of the shapes of
-Qwen3.5-35B-A3B with a vocabulary of 32,768, 476 MB of weights a token. Decoding and prompts, exact and fast, one thread and
-two, eight sessions together, prompts of 4,096 tokens, keys and values as floats and (int8) as bytes. docs/performance.md has a machine's results.
+Measures the speed of a model in memory, and how much of the machine's limits that is: 12 layers in the shapes of
+Qwen3.5-35B-A3B with a vocabulary of 32,768, 476 MB of weights per token. It covers decoding and prompts, exact and
+fast, one thread and two, eight sessions together, prompts of 4,096 tokens, and keys and values as floats and (int8) as
+bytes. docs/performance.md has results.
 
-Every line is a process of its own that measures memory and products beside the model; rounds are interleaved and numbers are
-medians of the rounds, so that the machine's moods hit all lines alike. The model is made once, in DIR (build/bench).
---json writes everything with the facts of the machine. --against compares the lines of one thread with another program's tokens
-a second, measured by you on the same machine.
+Each line is a separate process that measures memory and products next to the model. Rounds are interleaved and numbers
+are medians of the rounds, so host load affects all lines alike. The model is written once, to DIR (build/bench).
+--json writes all numbers with the facts of the machine. --against compares the lines of one thread with the tokens per
+second of another program, which you measured on the same machine.
 
---instructions counts instructions by callgrind instead, for machines where time says little: Tern, the kernels for AVX2
-(valgrind knows no AVX-512), by function.
+--instructions counts instructions per function with callgrind instead, for machines whose timing is too noisy: Tern,
+with the kernels for AVX2 (valgrind does not support AVX-512).
 """
 
 import argparse
@@ -60,7 +61,7 @@ def make_model(program: str, folder: pathlib.Path) -> pathlib.Path:
     if (path / "manifest.json").exists():
         return path
     folder.mkdir(parents=True, exist_ok=True)
-    # The shape with its own vocabulary, as few experts as can be, for its config.json.
+    # The shape with its own vocabulary and the fewest experts possible, for its config.json.
     own = folder / "shape"
     shutil.rmtree(own, ignore_errors=True)
     run(program, "synth", "qwen3.5-35b-a3b", str(own), "--layers", str(LAYERS), "--experts", "8")

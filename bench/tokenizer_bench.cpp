@@ -1,9 +1,9 @@
-// How fast does text become tokens, and tokens text? One thread.
+// Measures how fast text becomes tokens, and tokens text, with one thread.
 //
 //   tokenizer_bench [--benchmark_...] [TOKENIZER_JSON]      (default: Tern's)
 //
-// Texts are made here: prose of English words with their real skew, so that a few are most of the text; source
-// code; Chinese; one letter a hundred thousand times. Rates are bytes of text.
+// The texts are generated: prose of English words with their real skew, so that a few words are most of the
+// text; source code; Chinese; one letter a hundred thousand times. Rates are in bytes of text.
 
 #include <benchmark/benchmark.h>
 
@@ -16,9 +16,9 @@
 #include <string_view>
 #include <vector>
 
-#include "text/detokenizer.h"
-#include "text/tokenizer.h"
-#include "text/utf8.h"
+#include "text/tokenizer/detokenizer.h"
+#include "text/tokenizer/tokenizer.h"
+#include "text/unicode/utf8.h"
 
 namespace moeflux {
 namespace {
@@ -43,7 +43,7 @@ std::string prose(std::size_t bytes) {
     const double uniform = std::uniform_real_distribution<double>(0, 1)(random);
     const auto rank = static_cast<std::size_t>(std::pow(static_cast<double>(std::size(kWords)), uniform)) - 1;
     std::string word(kWords[std::min(rank, std::size(kWords) - 1)]);
-    if (random() % 12 == 0) word += static_cast<char>('a' + random() % 26);  // words that no cache has seen
+    if (random() % 12 == 0) word += static_cast<char>('a' + random() % 26);  // words that are in no cache
     if (begins) word[0] = static_cast<char>(word[0] - 32);
     begins = random() % 14 == 0;
     text += word;

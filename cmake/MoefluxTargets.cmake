@@ -13,7 +13,7 @@ if(MOEFLUX_TESTS)
   include(GoogleTest)
 endif()
 
-# Our own code only: warnings are errors, and a*b+c is never contracted behind our back (docs: the law of
+# Our own code only: warnings are errors, and a*b+c is never contracted by the compiler (docs: the law of
 # arithmetic), so that every compiler and ISA gives the same bits.
 add_library(moeflux_options INTERFACE)
 target_compile_options(moeflux_options INTERFACE

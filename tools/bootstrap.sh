@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Makes sure that what the build and the tests need is installed.
+# Installs the packages that the build and the tests need.
 #
-#   tools/bootstrap.sh           nothing missing: silent. As root: installs what is missing, without asking.
-#                                Otherwise: prints the one command that does, and fails.
-#   tools/bootstrap.sh --list    the packages, one a line
+#   tools/bootstrap.sh           silent if no package is missing. As root it installs the missing packages
+#                                without a prompt; otherwise it prints the command that does, and fails.
+#   tools/bootstrap.sh --list    prints the packages, one per line
 #
-# The names are those of Debian 12. Where there is no dpkg, the list is printed and the build goes on: it
-# will say itself what it does not find.
+# The names are those of Debian 12. Without dpkg it prints the list and succeeds; the build then reports what it
+# does not find.
 set -euo pipefail
 
 packages=(
@@ -37,7 +37,7 @@ if ! command -v dpkg-query >/dev/null; then
   exit 0
 fi
 
-# dpkg-query fails when it does not know one of the packages; the ones it knows are printed all the same.
+# dpkg-query fails if it does not know one of the packages, but still prints the others.
 installed=" $(dpkg-query -W -f='${Package}=${db:Status-Status} ' "${packages[@]}" 2>/dev/null || true)"
 missing=()
 for package in "${packages[@]}"; do

@@ -3,12 +3,11 @@
 
   tools/check_isa_objects.py BUILD_DIR
 
-The linker keeps one copy of a weak symbol, such as an inline function of the standard library, and gives it
-to everyone. A copy from a file that is compiled with -mavx512f would end programs on processors without
-AVX-512. So the files of src/kernels for an instruction set (*_avx2.cpp, *_avx512.cpp) define no weak symbol
+The linker keeps one copy of a weak symbol, such as an inline function of the standard library, for the
+whole program. A copy from a file compiled with -mavx512f would crash on processors without AVX-512. So the generated files of src/kernels for an instruction set (isa/FAMILY_NAME.cpp) define no weak symbol
 of ours or of the standard library, and nothing global but their table of kernels.
 
-Prints one line a violation, "object: what", and exits 1 if there is any, or if there are no such objects.
+Prints one line per violation, "object: what", and exits 1 if there is any, or if there are no such objects.
 """
 
 import argparse
@@ -17,15 +16,15 @@ import re
 import subprocess
 import sys
 
-OBJECTS = re.compile(r"_(avx2|avxvnni|avx512|avx512vnni|amx)\.cpp\.o$")
-TABLE = re.compile(r"moeflux::k(Avx2|AvxVnni|Avx512|Amx)\w+$")
-# What compilers put in files that an exception could end: a pointer and, from clang, a call of terminate.
+FOLDER = "isa"  # of the generated files, by src/kernels/CMakeLists.txt
+TABLE = re.compile(r"moeflux::k(?!Scalar)[A-Z]\w+$")
+# Compilers add these to code that an exception could leave: a pointer and, in clang, a call of terminate.
 HARMLESS_WEAK = re.compile(r"DW\.ref\.__gxx_personality_v0$|__clang_call_terminate$")
 WEAK = set("WVu")
 
 
 def violations(symbols):
-    """What is wrong with the output of `nm -C` of one object file, one line each."""
+    """The violations in the output of `nm -C` of one object file, one line each."""
     for line in symbols.splitlines():
         # "0000000000000000 W std::sort(...)"; undefined symbols have no address and define nothing.
         match = re.match(r"[0-9a-f]+ (\w) (.+)$", line)
@@ -34,21 +33,21 @@ def violations(symbols):
         kind, name = match[1], match[2]
         if kind in WEAK:
             if not HARMLESS_WEAK.match(name):
-                yield f"defines {name}, weakly: the linker may give it to files for other processors"
+                yield f"defines {name}, weakly: the linker may use it in files for other processors"
         elif not TABLE.match(name):
-            yield f"defines {name}, globally: only tables of kernels may be seen from outside"
+            yield f"defines {name}, globally: only tables of kernels may be visible outside"
 
 
 def check(build):
     """Every violation in the object files of src/kernels under `build`."""
-    objects = sorted(p for p in (build / "src" / "kernels").rglob("*.o") if OBJECTS.search(p.name))
+    objects = sorted((build / "src" / "kernels").rglob(f"{FOLDER}/*.o"))
     if not objects:
         return [f"{build}: has no object files of kernels for an instruction set; is it a build directory?"]
     problems = []
     for path in objects:
         symbols = subprocess.run(["nm", "-C", str(path)], capture_output=True, text=True, check=True).stdout
         problems += [f"{path.name}: {what}" for what in violations(symbols)]
-        if not re.search(r"^[0-9a-f]+ \w moeflux::k(Avx|Amx)", symbols, re.M):
+        if not re.search(r"^[0-9a-f]+ \w moeflux::k[A-Z]\w+$", symbols, re.M):
             problems.append(f"{path.name}: defines no table of kernels")
     return problems
 

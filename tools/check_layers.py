@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """Checks the sources against the layer table of ARCHITECTURE.md.
 
-The table stands between <!-- layers:begin --> and <!-- layers:end -->; its columns are folder, one sentence,
+The table is between <!-- layers:begin --> and <!-- layers:end -->; its columns are folder, one sentence,
 and the folders that it may include. The rules:
 
-  - the table only points upwards: a row names rows above it, so there are no cycles
-  - every folder of src/ has a row (a row may come before its folder: the rule is there before the code)
+  - a row only names rows above it, so there are no cycles
+  - every folder of src/ has a row (a row may exist before its folder)
   - #include "folder/file.h" is written from src/, exists, and is allowed by the row of the including folder
   - DEPENDS of moeflux_layer() in src/FOLDER/CMakeLists.txt stays within the row
 
-Prints one line a violation, "path:line: what", and exits 1 if there is any.
+Prints one line per violation, "path:line: what", and exits 1 if there is any.
 """
 
 import pathlib
@@ -17,6 +17,7 @@ import re
 import sys
 
 import checking
+from checking import line_of
 
 TABLE = "ARCHITECTURE.md"
 BEGIN, END = "<!-- layers:begin -->", "<!-- layers:end -->"
@@ -27,7 +28,7 @@ CMAKE_KEYWORDS = {"SOURCES", "DEPENDS", "LIBRARIES"}
 
 
 def read_table(root):
-    """The table as {folder: set of folders it may include}, and what is wrong with it."""
+    """The table as {folder: set of folders it may include}, and its violations."""
     lines = (root / TABLE).read_text(encoding="utf-8").splitlines()
     if BEGIN not in lines or END not in lines:
         return {}, [f"{TABLE}: has no layer table between {BEGIN} and {END}"]
@@ -79,7 +80,7 @@ def check_cmake(root, table):
     """Violations in the DEPENDS lists of src/*/CMakeLists.txt."""
     for path in sorted((root / "src").glob("*/CMakeLists.txt")):
         place, folder = path.relative_to(root).as_posix(), path.parent.name
-        # Comments go, their newlines stay: positions still give line numbers.
+        # Removes comments but not their newlines, so positions still give line numbers.
         text = re.sub(r"#[^\n]*", "", path.read_text(encoding="utf-8"))
         for call in LAYER_CALL.finditer(text):
             if call[1] != folder:
@@ -91,10 +92,6 @@ def check_cmake(root, table):
                 elif keyword == "DEPENDS" and word[0] not in table.get(folder, set()):
                     number = line_of(text, call.start(2) + word.start())
                     yield f"{place}:{number}: {folder}/ may not depend on {word[0]}/ (see {TABLE})"
-
-
-def line_of(text, position):
-    return text.count("\n", 0, position) + 1
 
 
 def check(root):

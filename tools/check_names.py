@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Checks that no two files of src/ define a type of the same name in the same namespace.
 
-Two such types may meet in one program without a word from the linker: templates over them (std::vector<Segment>)
-become one function, for whichever of the two came first. Anonymous namespaces are left out: there it is allowed.
+The linker does not report two such types in one program: templates over them (std::vector<Segment>) become one
+function, compiled for one of the two. Anonymous namespaces are exempt.
 
-Reads the sources as they are formatted here: namespaces and types begin in the first column, and a namespace ends in
-"}  // namespace". Prints one line a violation and exits 1 if there is any.
+Relies on the format of the sources: namespaces and types begin in the first column, and a namespace ends with
+"}  // namespace". Prints one line per violation and exits 1 if there is any.
 """
 
 import collections
@@ -43,4 +43,4 @@ def check(root):
 
 
 if __name__ == "__main__":
-    sys.exit(checking.main(check, "Checks that types have names of their own."))
+    sys.exit(checking.main(check, "Checks that no two types have the same name."))

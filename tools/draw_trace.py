@@ -3,10 +3,10 @@
 
   tools/draw_trace.py trace.json --from-ms 1200 --to-ms 1240 > picture.svg
 
-One row a track or lane, one box an event, coloured by what it is; the details of a box are its tooltip. The
-picture follows the light or dark theme of its reader. Without --from-ms and --to-ms it shows the whole trace,
-which is rarely readable: some tens of milliseconds are. The trace of a program that died is drawn up to its
-last whole line.
+The picture has one row per track or lane and one box per event, colored by kind; the tooltip of a box has its
+details. The picture follows the reader's light or dark theme. Without --from-ms and --to-ms it shows the whole
+trace, which is rarely readable; a few tens of milliseconds are. The trace of a program that died is drawn up to its
+last complete line.
 """
 
 import argparse
@@ -17,15 +17,15 @@ import re
 import sys
 from xml.sax.saxutils import escape
 
-ROW_HEIGHT, ROW_GAP, INSET = 22, 4, 4  # INSET: how much lower a box is for each box that encloses it
-FONT_SIZE, CHARACTER_WIDTH = 11, 6.3  # a guess on the safe side: fonts differ, and nobody can ask them here
+ROW_HEIGHT, ROW_GAP, INSET = 22, 4, 4  # INSET: how much lower a box is for each box around it
+FONT_SIZE, CHARACTER_WIDTH = 11, 6.3  # an upper estimate: the reader's font is unknown here
 MARGIN, AXIS_HEIGHT, LEGEND_HEIGHT = 10, 26, 20
-LEAST_WIDTH = 0.6  # of a box, so that a short event is still seen
-TICK_DISTANCE = 90  # at least, in pixels
+MIN_WIDTH = 0.6  # of a box, so that a short event stays visible
+TICK_DISTANCE = 90  # minimum, in pixels
 
-# Of middling lightness, so that they are seen on white and on black; text on them is whichever reads better.
-COLOURS = {"step": "#98a2b3", "demand": "#2f6fbf", "speculation": "#8fb8e8", "wait": "#d1495b"}
-COMPUTE_COLOURS = ["#2a9d78", "#e3a008", "#8e6bbf", "#b5793c", "#5fb3b3", "#c76fa3", "#7f9a3a", "#a3a3a3"]
+# Of medium lightness, so that they are visible on white and on black; labels are black or white, whichever has more contrast.
+COLORS = {"step": "#98a2b3", "demand": "#2f6fbf", "speculation": "#8fb8e8", "wait": "#d1495b"}
+COMPUTE_COLORS = ["#2a9d78", "#e3a008", "#8e6bbf", "#b5793c", "#5fb3b3", "#c76fa3", "#7f9a3a", "#a3a3a3"]
 LEGEND_NAMES = {"step": "step", "demand": "read on demand", "speculation": "speculative read", "wait": "wait"}
 
 STYLE = """
@@ -95,8 +95,8 @@ class Box:
         self.arguments = arguments_of(event)
         self.depth = 0  # boxes of its row that enclose it
 
-    def colour_key(self):
-        return (self.kind, "" if self.kind in COLOURS else self.name)
+    def color_key(self):
+        return (self.kind, "" if self.kind in COLORS else self.name)
 
     def labels(self):
         """What can stand in the box, the most telling first."""
@@ -165,18 +165,18 @@ def xml_text(text):
     return escape(NOT_IN_XML.sub("?", str(text)))
 
 
-def reads_on(colour):
-    """The class of text on that colour, by its relative luminance."""
-    red, green, blue = (int(colour[i:i + 2], 16) / 255 for i in (1, 3, 5))
+def reads_on(color):
+    """The class of text on that color, by its relative luminance."""
+    red, green, blue = (int(color[i:i + 2], 16) / 255 for i in (1, 3, 5))
     luminance = 0.2126 * red ** 2.2 + 0.7152 * green ** 2.2 + 0.0722 * blue ** 2.2
     return "on-light" if luminance > 0.22 else "on-dark"
 
 
-def colours_for(trace):
-    """The colour of each kind of box: of the whole trace, so that all windows of it agree."""
-    names = sorted({box.colour_key() for box in trace.boxes if box.kind not in COLOURS})
-    colours = {(kind, ""): colour for kind, colour in COLOURS.items()}
-    return colours | {key: COMPUTE_COLOURS[i % len(COMPUTE_COLOURS)] for i, key in enumerate(names)}
+def colors_for(trace):
+    """The color of each kind of box: of the whole trace, so that all windows of it agree."""
+    names = sorted({box.color_key() for box in trace.boxes if box.kind not in COLORS})
+    colors = {(kind, ""): color for kind, color in COLORS.items()}
+    return colors | {key: COMPUTE_COLORS[i % len(COMPUTE_COLORS)] for i, key in enumerate(names)}
 
 
 def ticks_of(begin, end, pixels):
@@ -193,7 +193,7 @@ class Picture:
         self.trace, self.begin, self.end, self.width = trace, begin, end, width
         self.boxes = trace.window(begin, end)
         self.rows = trace.rows_of(self.boxes)
-        self.colours = colours_for(trace)
+        self.colors = colors_for(trace)
         self.left = MARGIN + max(text_width(trace.row_names[row]) for row in self.rows) + 8
         self.pixels = width - MARGIN - self.left
         if self.pixels < TICK_DISTANCE:
@@ -238,17 +238,17 @@ class Picture:
 
     def draw_boxes(self):
         for box in self.boxes:
-            colour = self.colours[box.colour_key()]
+            color = self.colors[box.color_key()]
             inset = min(box.depth * INSET, ROW_HEIGHT - 6)
             top, left = self.top_of[box.row] + inset, self.x(box.begin)
-            width = max(self.x(box.end) - left, LEAST_WIDTH)
-            width -= 0.5 if width > 3 else 0  # neighbours of one colour are two
+            width = max(self.x(box.end) - left, MIN_WIDTH)
+            width -= 0.5 if width > 3 else 0  # neighbours of one color are two
             yield (f'<rect class="box" x="{left:.2f}" y="{top}" width="{width:.2f}" '
-                   f'height="{ROW_HEIGHT - inset}" fill="{colour}">'
+                   f'height="{ROW_HEIGHT - inset}" fill="{color}">'
                    f"<title>{xml_text(box.tooltip())}</title></rect>")
             label = next((text for text in box.labels() if text and text_width(text) + 6 <= width), None)
             if label and inset == 0:
-                yield (f'<text class="label {reads_on(colour)}" x="{left + 3:.2f}" y="{top + 15}">'
+                yield (f'<text class="label {reads_on(color)}" x="{left + 3:.2f}" y="{top + 15}">'
                        f"{xml_text(label)}</text>")
 
     def draw_drops(self):
@@ -261,18 +261,18 @@ class Picture:
 
     def draw_legend(self, top):
         """The lines, and where they end."""
-        seen = {box.colour_key() for box in self.boxes}
-        entries = [(key[1] or LEGEND_NAMES[key[0]], self.colours[key]) for key in self.colours if key in seen]
+        seen = {box.color_key() for box in self.boxes}
+        entries = [(key[1] or LEGEND_NAMES[key[0]], self.colors[key]) for key in self.colors if key in seen]
         if any("layer" in box.arguments for box in self.boxes):
             entries.append(("numbers: layer, layer:expert", None))
         lines, x = [], self.left
-        for name, colour in entries:
-            width = (16 if colour else 0) + text_width(name) + 14
+        for name, color in entries:
+            width = (16 if color else 0) + text_width(name) + 14
             if x > self.left and x + width > self.width - MARGIN:
                 x, top = self.left, top + LEGEND_HEIGHT
-            if colour:
+            if color:
                 lines.append(f'<rect class="key" x="{x:.1f}" y="{top}" width="11" height="11" '
-                             f'fill="{colour}"/>')
+                             f'fill="{color}"/>')
                 lines.append(f'<text x="{x + 16:.1f}" y="{top + 10}">{xml_text(name)}</text>')
             else:
                 lines.append(f'<text class="quiet" x="{x:.1f}" y="{top + 10}">{xml_text(name)}</text>')

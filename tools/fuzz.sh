@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
-# Builds the fuzz targets and runs each for a while on a copy of its corpus.
+# Builds the fuzz targets and runs each for a while, starting from the seeds in tests/fuzz/corpus/NAME.tar.xz.
 #
-#   tools/fuzz.sh SECONDS [NAME...]           every target (or the named ones) for SECONDS each
+#   tools/fuzz.sh SECONDS [NAME...]           all targets, or the named ones, for SECONDS each
 #   tools/fuzz.sh --total SECONDS [NAME...]   SECONDS for all of them together, split evenly
-#   tools/fuzz.sh --total SECONDS --long NAME the same, but NAME alone runs for SECONDS, beside the others
-#   tools/fuzz.sh --keep SECONDS [NAME...]    new inputs that reach new code join tests/fuzz/corpus/NAME
+#   tools/fuzz.sh --total SECONDS --long NAME the same, but NAME runs for SECONDS alone, next to the others
+#   tools/fuzz.sh --keep SECONDS [NAME...]    inputs that reach new code are added to the archive of seeds
 #
-# NAME is a program of build/fuzz/bin without its "_fuzz". A crash, a leak, an input over 5 s or 512 MB is a
-# failure; the input stays in build/fuzz/findings/NAME, and the command that repeats it is printed.
+# NAME is a program of build/fuzz/bin without "_fuzz". A crash, a leak, an input that takes over 5 s or uses over
+# 512 MB is a failure. Its input stays in build/fuzz/findings/NAME, and the command that reproduces it is printed.
+# Seeds are unpacked into build/fuzz/corpus/NAME.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 usage() {
-  sed -n '2,10s/^# \{0,1\}//p' "$0" >&2
+  sed -n '2,11s/^# \{0,1\}//p' "$0" >&2
   exit 2
 }
 
@@ -46,11 +47,11 @@ if ((${#names[@]} == 0)); then
   done
 fi
 if ((${#names[@]} == 0)); then
-  echo "fuzz: the build made no target" >&2
+  echo "fuzz: build/fuzz/bin has no fuzz target" >&2
   exit 1
 fi
 
-# Targets run side by side, one a processor; the long one has a processor of its own.
+# Targets run in parallel, one per processor; the long one has its own processor.
 lanes=$((${JOBS:-$(nproc)} - (${#long} > 0)))
 ((lanes > 0)) || lanes=1
 long_seconds=$seconds
@@ -64,7 +65,7 @@ scratch=$(mktemp -d)
 running=()
 trap 'kill "${running[@]}" 2>/dev/null || true; rm -rf "$scratch"' EXIT
 
-# The longest seed, but at least 16 KiB: shorter would cut seeds, longer only makes every run slower.
+# The length of the longest seed, but at least 16 KiB: a shorter limit cuts seeds, a longer one slows every run.
 longest_input() {
   local longest
   longest=$(find "$1" -type f -printf '%s\n' | sort -n | tail -n 1)
@@ -74,12 +75,11 @@ longest_input() {
 # fuzz_one NAME SECONDS
 fuzz_one() {
   local name=$1 seconds=$2
-  local program=build/fuzz/bin/${name}_fuzz seeds=tests/fuzz/corpus/$name corpus=$scratch/$name
+  local program=build/fuzz/bin/${name}_fuzz corpus=build/fuzz/corpus/$name seeds=$scratch/$name
   local findings=build/fuzz/findings/$name log=build/fuzz/$name.log
-  mkdir -p "$corpus" "$findings"
-  if [[ -d $seeds ]]; then
-    cp -R "$seeds/." "$corpus/"
-  fi
+  rm -rf "$corpus"
+  mkdir -p "$findings"
+  tools/fuzz_corpus.py unpack "$name" "$corpus"
   local flags=(-max_total_time="$seconds" -rss_limit_mb=512 -timeout=5 -max_len="$(longest_input "$corpus")"
                -artifact_prefix="$findings/" -print_final_stats=1)
   if [[ -f tests/fuzz/$name.dict ]]; then
@@ -89,20 +89,21 @@ fuzz_one() {
   if "$program" "${flags[@]}" "$corpus" >"$log" 2>&1; then
     echo "fuzz: $name: $seconds s, $(sed -n 's/^stat::number_of_executed_units: *//p' "$log") inputs, nothing found"
     if $keep; then
-      mkdir -p "$seeds"
+      tools/fuzz_corpus.py unpack "$name" "$seeds"
       "$program" -merge=1 "$seeds" "$corpus" >>"$log" 2>&1
+      tools/fuzz_corpus.py pack "$name" "$seeds"
     fi
   else
     tail -n 40 "$log" >&2
     local finding
     finding=$(sed -n 's/.*Test unit written to //p' "$log" | tail -n 1)
-    echo "fuzz: $name: FAILED; the whole log is $log; to repeat it:" >&2
-    echo "  $program ${finding:-$seeds}" >&2
+    echo "fuzz: $name: FAILED; the whole log is $log; to reproduce it:" >&2
+    echo "  $program ${finding:-$corpus}" >&2
     return 1
   fi
 }
 
-# fuzz_in_turn NAME...: all of them, whatever one finds.
+# fuzz_in_turn NAME...: runs all of them, even after a failure.
 fuzz_in_turn() {
   local failures=0 name
   for name in "$@"; do

@@ -20,11 +20,11 @@ namespace moeflux {
 namespace {
 
 Error no_memory_for(std::size_t size, std::string_view kind) {
-  return Error(ErrorCode::out_of_memory, fmt::format("could not allocate {} bytes ({}) of {} memory",
+  return Error(ErrorCode::out_of_memory, fmt::format("cannot allocate {} bytes ({}) of {} memory",
                                                      with_thousands(size), human_bytes(size), kind));
 }
 
-// With "never" selected the kernel accepts the advice and does nothing with it.
+// If "never" is selected, madvise() succeeds and has no effect.
 bool huge_pages_are_off() {
   std::ifstream file("/sys/kernel/mm/transparent_hugepage/enabled");
   std::string choices;
@@ -48,8 +48,8 @@ Result<HugeBuffer> HugeBuffer::create(std::size_t size) {
   HugeBuffer buffer;
   if (size == 0) return buffer;
 
-  // Address space for whole huge pages and one more on each side, from which the aligned middle becomes
-  // memory. The rest stays inaccessible and also keeps the kernel from merging neighbours into one area,
+  // Reserve address space for whole huge pages and one more on each side, and make the aligned middle
+  // accessible. The inaccessible rest also keeps the kernel from merging neighboring mappings into one area,
   // which granted_huge_bytes() relies on.
   const std::size_t pages = divide_up(size, kAlignment);
   const auto reserved = checked_multiply(pages + 2, kAlignment);
@@ -88,7 +88,7 @@ void HugeBuffer::swap(HugeBuffer& other) noexcept {
 }
 
 std::uint64_t HugeBuffer::granted_huge_bytes() const {
-  // An area is a line "begin-end rights ..." followed by lines "Name:   number kB".
+  // Each area is a line "begin-end permissions ..." followed by lines "Name:   number kB".
   const auto first = reinterpret_cast<std::uintptr_t>(data_);
   std::ifstream areas("/proc/self/smaps");
   bool ours = false;

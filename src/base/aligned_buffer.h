@@ -1,15 +1,15 @@
 #pragma once
-// Owned memory for bytes that devices and kernels touch.
+// Owning buffers for bytes that devices and kernels access.
 //
-// AlignedBuffer: ordinary memory at a stated alignment, 4096 unless asked otherwise because direct reads
-// demand it. Its contents are indeterminate until written.
-// HugeBuffer: zero-filled anonymous pages at 2 MiB alignment, with huge pages asked for: resident weights
-// are read from end to end for every token, and 4 KiB pages would spend that on the TLB. Where the system
-// refuses huge pages the buffer is the same memory, slower. It lies between inaccessible pages, so
-// running off either end is a fault.
+// AlignedBuffer: heap memory with the given alignment, by default 4096, which direct reads need. The contents
+// are indeterminate until written.
+// HugeBuffer: zero-filled anonymous pages with 2 MiB alignment, advised to be huge pages, because every token
+// reads all resident weights and 4 KiB pages would cost TLB misses. If the system refuses huge pages, the
+// buffer works the same, but slower. It lies between inaccessible pages, so an access past either end is a
+// fault.
 //
-// Both are empty (size 0, no memory) by default and after being moved from. Failing to allocate is
-// out_of_memory, never an exception. One thread at a time; the bytes themselves are the caller's to share.
+// Both are empty (size 0, no memory) by default and after a move. A failed allocation is out_of_memory, never
+// an exception. One thread at a time; the caller synchronizes accesses to the bytes.
 
 #include <cstddef>
 #include <cstdint>
@@ -25,7 +25,7 @@ class AlignedBuffer {
  public:
   static constexpr std::size_t kAlignment = 4096;
 
-  // `alignment` is a power of two, at least that of a pointer.
+  // Requires: `alignment` is a power of two and at least that of a pointer.
   static Result<AlignedBuffer> create(std::size_t size, std::size_t alignment = kAlignment);
 
   AlignedBuffer() = default;
@@ -76,18 +76,18 @@ class HugeBuffer {
   std::span<std::byte> bytes() { return {data_, size_}; }
   std::span<const std::byte> bytes() const { return {data_, size_}; }
 
-  // Whether the system took the advice. Pages are granted one by one as they are first written, as far
-  // as free memory is not fragmented. Reads a file: for reports, not for loops.
+  // Whether the system accepted the advice. It grants huge pages one by one as they are first written, unless
+  // free memory is fragmented. Reads a file: for reports, not for loops.
   HugePages huge_pages() const;
 
-  // How much of the memory lies in huge pages at this moment, as /proc/self/smaps tells it; 0 where it
-  // does not. Reads a file: for reports, not for loops.
+  // How many bytes of the buffer are in huge pages now, according to /proc/self/smaps; 0 if that is not
+  // available. Reads a file: for reports, not for loops.
   std::uint64_t granted_huge_bytes() const;
 
  private:
   void swap(HugeBuffer& other) noexcept;
 
-  std::byte* reservation_ = nullptr;  // what munmap takes: the data and the inaccessible pages around it
+  std::byte* reservation_ = nullptr;  // the whole mapping: the data and the inaccessible pages around it
   std::size_t reserved_ = 0;
   std::byte* data_ = nullptr;
   std::size_t size_ = 0;

@@ -1,9 +1,9 @@
 #pragma once
-// Contracts: what a caller promised.
+// Contracts: preconditions that the caller must keep.
 //
-// MF_REQUIRE is always on and aborts with the promise as its text. It guards the borders between
-// modules, once a call. Nothing that comes from a file, a prompt or a socket may reach one: input
-// that can be wrong is a Result. A macro because clang 14 has no std::source_location.
+// MF_REQUIRE is always on and aborts with the promise as its text. It guards the borders between modules,
+// once per call. Values from a file, a prompt or a socket must be checked before they reach one: wrong input
+// is an Error in a Result. A macro because clang 14 has no std::source_location. Thread-safe.
 
 namespace moeflux {
 

@@ -1,9 +1,8 @@
 #pragma once
-// A callable, borrowed for the length of a call.
+// A non-owning reference to a callable.
 //
-// Two pointers, no allocation, no ownership: a parameter type for functions that call back before they
-// return. A FunctionRef does not extend the life of what it refers to, so it is passed, not stored. It
-// always refers to something.
+// Two pointers and no allocation: a parameter type for functions that call back before they return. It does
+// not extend the lifetime of the callable, so pass it and do not store it. It is never null.
 
 #include <memory>
 #include <type_traits>
@@ -37,7 +36,7 @@ class FunctionRef<R(Args...)> {
   R operator()(Args... args) const { return call_(target_, std::forward<Args>(args)...); }
 
  private:
-  // A pointer to a function may not pass through void*.
+  // A union, because a function pointer may not be converted to void*.
   union Target {
     void* object;
     void (*function)();

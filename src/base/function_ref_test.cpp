@@ -15,7 +15,7 @@ struct Tripler {
   int operator()(int x) const { return 3 * x; }
 };
 
-TEST(FunctionRef, CallsWhateverIsCallable) {
+TEST(FunctionRef, CallsLambdasFunctorsAndFunctions) {
   int calls = 0;
   const Tripler tripler;
   int (*pointer)(int) = add_ten;
@@ -37,7 +37,7 @@ TEST(FunctionRef, RefersToItsCallableInsteadOfCopyingIt) {
   EXPECT_EQ(counter(), 3);
 }
 
-TEST(FunctionRef, PassesReferencesAndMoveOnlyValuesThrough) {
+TEST(FunctionRef, ForwardsReferencesAndMoveOnlyValues) {
   auto assign = [](std::unique_ptr<int> from, int& to) { to = *from; };
   int stored = 0;
   const FunctionRef<void(std::unique_ptr<int>, int&)> store = assign;
@@ -45,7 +45,7 @@ TEST(FunctionRef, PassesReferencesAndMoveOnlyValuesThrough) {
   EXPECT_EQ(stored, 7);
 }
 
-TEST(FunctionRef, AcceptsOnlyCallablesOfItsSignature) {
+TEST(FunctionRef, AcceptsOnlyCallablesWithItsSignature) {
   static_assert(std::is_convertible_v<Tripler, FunctionRef<int(int)>>);
   static_assert(std::is_convertible_v<Tripler, FunctionRef<void(int)>>);
   static_assert(!std::is_convertible_v<Tripler, FunctionRef<int(std::unique_ptr<int>)>>);

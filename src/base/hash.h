@@ -1,7 +1,9 @@
 #pragma once
-// XXH3 over bytes that come in pieces: 64 bits as a checksum of stored bytes, 128 bits as the identity of a model.
-// Neither withstands somebody who wants a collision; both are for disks and downloads, not for enemies.
-// One thread at a time.
+// XXH3, also over bytes that arrive in pieces: 64 bits as a checksum of stored bytes, 128 bits to identify a
+// model.
+//
+// Both detect accidental corruption by disks and downloads. Neither is cryptographic: collisions can be
+// constructed. Each stream: one thread at a time. Functions: any thread.
 
 #include <array>
 #include <cstddef>

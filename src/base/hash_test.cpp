@@ -20,23 +20,23 @@ std::string hex(const Digest& digest) {
 }
 
 // The published values of XXH3 with seed 0.
-TEST(Checksum, OfNothingIsThePublishedOne) {
+TEST(Checksum, OfNoBytesIsThePublishedValue) {
   EXPECT_EQ(checksum_of({}), 0x2d06800538d394c2u);
   EXPECT_EQ(ChecksumStream().value(), 0x2d06800538d394c2u);
 }
 
-TEST(Digest, OfNothingIsThePublishedOneInCanonicalOrder) {
+TEST(Digest, OfNoBytesIsThePublishedValueInCanonicalOrder) {
   EXPECT_EQ(hex(digest_of("")), "99aa06d3014798d86001c324468d497f");
   EXPECT_EQ(DigestStream().value(), digest_of(""));
 }
 
-TEST(Digest, ComparesAsItsHexadecimalDigitsDo) {
+TEST(Digest, ComparesLikeItsHexadecimalDigits) {
   const Digest a = digest_of("a"), b = digest_of("b");
   EXPECT_NE(a, b);
   EXPECT_EQ(a < b, hex(a) < hex(b));
 }
 
-TEST(ChecksumStream, SaysWhatItHasSeenAndGoesOn) {
+TEST(ChecksumStream, ReturnsIntermediateValues) {
   ChecksumStream stream;
   stream.add(bytes_of("ab"));
   EXPECT_EQ(stream.value(), checksum_of(bytes_of("ab")));
@@ -45,7 +45,7 @@ TEST(ChecksumStream, SaysWhatItHasSeenAndGoesOn) {
   EXPECT_EQ(stream.value(), checksum_of(bytes_of("abc")));
 }
 
-TEST(DigestStream, TakesTextAndBytesAlike) {
+TEST(DigestStream, TreatsTextAndBytesAlike) {
   DigestStream text, bytes;
   text.add("weights");
   bytes.add(bytes_of("weights"));
@@ -53,7 +53,7 @@ TEST(DigestStream, TakesTextAndBytesAlike) {
   EXPECT_EQ(text.value(), digest_of("weights"));
 }
 
-RC_GTEST_PROP(HashStreams, OfPiecesAreThoseOfTheWhole, (const std::vector<std::string>& pieces)) {
+RC_GTEST_PROP(HashStreams, HashPiecesLikeTheWhole, (const std::vector<std::string>& pieces)) {
   std::string whole;
   ChecksumStream checksum;
   DigestStream digest;
@@ -66,8 +66,8 @@ RC_GTEST_PROP(HashStreams, OfPiecesAreThoseOfTheWhole, (const std::vector<std::s
   RC_ASSERT(digest.value() == digest_of(whole));
 }
 
-// Longer than the 256 KiB that the algorithm treats in one way and cut at places that are no boundary of it.
-TEST(HashStreams, OfALongTextDoNotDependOnWhereItIsCut) {
+// Longer than the 256 KiB buffer of the algorithm, and cut at places that are not its block boundaries.
+TEST(HashStreams, DoNotDependOnWhereALongTextIsCut) {
   std::string whole(300'001, '\0');
   for (std::size_t i = 0; i < whole.size(); ++i) whole[i] = static_cast<char>(i * 2654435761u >> 13);
   for (const std::size_t step : {1009u, 4096u, 65537u}) {
@@ -83,7 +83,7 @@ TEST(HashStreams, OfALongTextDoNotDependOnWhereItIsCut) {
   }
 }
 
-TEST(HashStreams, SeeASingleBit) {
+TEST(HashStreams, DetectASingleFlippedBit) {
   std::string text(4096, 'x');
   const std::uint64_t checksum = checksum_of(bytes_of(text));
   const Digest digest = digest_of(text);

@@ -1,5 +1,5 @@
 #pragma once
-// Numbers that name things.
+// Typed indices of layers, experts and tokens.
 //
 // Ids of different kinds do not mix and have no arithmetic: "layer 3 + expert 7" does not compile
 // (tests/must_not_compile). Plain values.
@@ -26,7 +26,7 @@ using LayerId = Id<struct LayerTag>;
 using ExpertId = Id<struct ExpertTag>;
 using TokenId = Id<struct TokenTag>;
 
-// One routed expert of one layer: the unit of caching and of disk reads.
+// One routed expert of one layer: the unit of caching and of reads.
 struct ExpertKey {
   LayerId layer;
   ExpertId expert;

@@ -25,7 +25,7 @@ TEST(ExpertKey, OrdersByLayerThenExpert) {
   EXPECT_LT(key, (ExpertKey{LayerId(2), ExpertId(0)}));
 }
 
-TEST(ExpertKey, KeysOfAWholeModelHashApart) {
+TEST(ExpertKey, HasDistinctHashesForAllExpertsOfAModel) {
   std::unordered_set<std::size_t> hashes;
   for (std::uint32_t layer = 0; layer < 60; ++layer) {
     for (std::uint32_t expert = 0; expert < 512; ++expert) {

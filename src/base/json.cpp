@@ -16,7 +16,8 @@
 namespace moeflux {
 namespace {
 
-// The characters of a document for the library, leaving behind how far it has read.
+// The input iterator for the library's parser. It writes its position to `reached`, because the parser does
+// not report where in the document an event is.
 class Cursor {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -38,9 +39,9 @@ class Cursor {
   const char** reached_;
 };
 
-// Receives the library's events and builds the document. Each open array or object is a Frame whose
-// children are moved to their final place when it closes, where all of its keys are compared at once:
-// inserting into an ordered_json object one by one would search it each time.
+// Receives the library's events and builds the document. Each open array or object is a Frame. When it
+// closes, its children are moved to their final place, and all its keys are compared at once: inserting into
+// an ordered_json object one by one would search it each time.
 class Builder {
  public:
   Builder(const JsonText& text, const JsonLimits& limits)
@@ -182,7 +183,7 @@ Result<Json> parse_json(std::string_view text, std::string_view what, JsonLimits
   if (text.starts_with("\xEF\xBB\xBF")) {
     return json.error(ErrorCode::corrupt_data, 0, "starts with a byte order mark; save it as plain UTF-8");
   }
-  // The library takes a NUL for the end of its input and would ignore what follows.
+  // The library treats a NUL as the end of its input and would ignore the rest.
   if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos) {
     return json.error(ErrorCode::corrupt_data, nul, "NUL byte");
   }

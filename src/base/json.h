@@ -1,18 +1,20 @@
 #pragma once
-// Strict reading of JSON documents that nobody vouches for.
+// Strict parsing of untrusted JSON documents.
 //
-// Stricter than RFC 8259 asks: a key twice in an object is an error, and so are a byte order mark, NaN
-// and Infinity, a NUL byte, invalid UTF-8 and a number that no double holds. Integers beyond 64 bits
-// become doubles (tokenizer_config.json says "model_max_length": 1000000000000000019884624838656).
-// The limits bound memory and time before a byte of the document is believed.
+// Stricter than RFC 8259: it also rejects a duplicate key in an object, a byte order mark, NaN and Infinity,
+// a NUL byte, invalid UTF-8, and a number outside the range of double. Integers beyond 64 bits become doubles
+// (tokenizer_config.json has "model_max_length": 1000000000000000019884624838656). The limits bound memory
+// and time for any input.
 //
-// Within the default limits reading takes at most 67 MB above the text: the peak of live allocations over
-// thirteen hostile fillings (json_memory_test.cpp), reached by {"aaaa":"","aaab":"",...}; [0,0,...] takes
-// 17 MB, ["","",...] 38 MB, [[],[],...] 32 MB. Without the limit on values ["","",...] of 4 MiB took 108 MB
-// of resident memory. The slowest of them takes 0.2 s: O(n log n) in the keys of an object.
+// Within the default limits, parsing takes at most 67 MB in addition to the text. That is the peak of live
+// allocations over thirteen hostile documents (json_memory_test.cpp), for {"aaaa":"","aaab":"",...};
+// [0,0,...] takes 17 MB, ["","",...] 38 MB and [[],[],...] 32 MB. Without the limit on values, 4 MiB of
+// ["","",...] took 108 MB of resident memory. The slowest document takes 0.2 s; the time is O(n log n) in the
+// keys of an object.
 //
-// Nothing throws but std::bad_alloc. Of Json's members use those that do not throw either: is_...(),
-// find(), get_ptr<>(), iteration; get<>() and at() throw on a document of another shape.
+// Throws nothing but std::bad_alloc. Use only those members of Json that do not throw: is_...(), find(),
+// get_ptr<>() and iteration; get<>() and at() throw if the type is not the expected one. Pure functions: any
+// thread.
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -23,17 +25,18 @@
 
 namespace moeflux {
 
-// Members keep the order of the document, for writing it back; find() on an object is linear.
+// Members keep the order of the document, so that it can be written back. find() on an object is linear.
 using Json = nlohmann::ordered_json;
 
 struct JsonLimits {
   std::uint64_t bytes = 4 * kMiB;
-  std::uint32_t depth = 64;           // arrays and objects inside each other
-  std::uint32_t values = 512 * 1024;  // of any kind, arrays and objects included
+  std::uint32_t depth = 64;           // nested arrays and objects
+  std::uint32_t values = 512 * 1024;  // of all kinds, including arrays and objects
 };
 
-// The document in `text`. `what` names it in messages: "config.json:12:5: duplicate key 'hidden_size'",
-// with line and column from 1, columns in bytes. Beyond a limit is `unsupported`; else `corrupt_data`.
+// Parses `text`. `what` names the document in messages: "config.json:12:5: duplicate key 'hidden_size'", with
+// line and column counted from 1 and columns in bytes. A document over a limit is `unsupported`; all other
+// errors are `corrupt_data`.
 Result<Json> parse_json(std::string_view text, std::string_view what, JsonLimits limits = {});
 
 }  // namespace moeflux

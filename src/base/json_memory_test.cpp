@@ -1,26 +1,26 @@
-// The documents within the default limits that take the most memory to read.
+// The documents within the default limits that take the most memory to parse.
 
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <string>
 
-#include "base/allocation_counter.h"
 #include "base/json.h"
 #include "base/sizes.h"
+#include "base/testing/allocation_counter.h"
 
 namespace moeflux {
 namespace {
 
-// An array or object filled with as many parts as the limits let through.
+// An array or object filled with as many parts as the limits allow.
 struct Filling {
   const char* name;
-  std::uint32_t values_a_part;
+  std::uint32_t values_per_part;
   std::string (*part)(std::uint32_t number);
   bool in_object = false;
 };
 
-// Four characters, different for each number below 64^4: the shortest keys that do not repeat.
+// Four characters, distinct for numbers below 64^4: the shortest keys without duplicates.
 std::string key(std::uint32_t number) {
   std::string text;
   for (int i = 0; i < 4; ++i, number /= 64) {
@@ -57,10 +57,11 @@ std::string document_of(const Filling& filling, const JsonLimits& limits) {
   std::uint64_t values = 1;
   for (std::uint32_t number = 0;; ++number) {
     const std::string part = filling.part(number);
-    if (text.size() + part.size() + 2 > limits.bytes || values + filling.values_a_part > limits.values) break;
+    if (text.size() + part.size() + 2 > limits.bytes || values + filling.values_per_part > limits.values)
+      break;
     if (number != 0) text += ',';
     text += part;
-    values += filling.values_a_part;
+    values += filling.values_per_part;
   }
   return text + (filling.in_object ? "}" : "]");
 }
@@ -70,7 +71,7 @@ class LargestJson : public testing::TestWithParam<Filling> {};
 INSTANTIATE_TEST_SUITE_P(, LargestJson, testing::ValuesIn(kFillings),
                          [](const auto& i) { return i.param.name; });
 
-TEST_P(LargestJson, TakesNoMoreMemoryThanStated) {
+TEST_P(LargestJson, StaysWithinItsMemoryBound) {
   const std::string text = document_of(GetParam(), {});
   const AllocationCounter counter;
   {
@@ -78,7 +79,7 @@ TEST_P(LargestJson, TakesNoMoreMemoryThanStated) {
     ASSERT_TRUE(json) << json.error().message();
   }
   RecordProperty("peak", human_bytes(counter.peak_bytes()));
-  // malloc keeps a header of 8 bytes an allocation that the counter does not see.
+  // malloc also uses a header of 8 bytes per allocation, which the counter does not include.
   EXPECT_LE(counter.peak_bytes(), 90'000'000) << human_bytes(text.size()) << " of text";
 }
 

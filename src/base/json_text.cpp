@@ -12,17 +12,17 @@ namespace moeflux {
 namespace {
 
 constexpr std::size_t kLongestQuote = 60;
-constexpr int kNumberOverflow = 406;  // the library's number for it
+constexpr int kNumberOverflow = 406;  // the library's error id
 
 bool contains(std::string_view text, std::string_view part) { return text.find(part) != text.npos; }
 
-// The library's words for what it did not like, up to where it quotes the document.
+// The library's message, up to where it quotes the document.
 std::string_view library_words(const nlohmann::detail::exception& failure) {
   const std::string_view all = failure.what();
   return all.substr(0, all.find("; last read:"));
 }
 
-// What the grammar allows where the library met something else.
+// What the grammar allows at the position of the error.
 std::string_view expected_there(std::string_view words) {
   if (contains(words, "parsing object key")) return "a key in quotes";
   if (contains(words, "parsing object separator")) return "':' after the key";
@@ -31,8 +31,8 @@ std::string_view expected_there(std::string_view words) {
   return "a value";
 }
 
-// What is wrong inside a string or a number; nothing when the token as a whole is misplaced. The tests
-// hold the library to these words; should it change them, messages lose detail and nothing else.
+// What is wrong inside a string or number; nullopt if the token is valid but misplaced. The tests check that
+// the library still uses these words. If it changed them, our messages would only lose detail.
 std::optional<std::string_view> broken_token(std::string_view words) {
   if (contains(words, "missing closing quote")) return "string without a closing quote";
   if (contains(words, "ill-formed UTF-8")) return "invalid UTF-8 in a string";
@@ -54,7 +54,7 @@ struct Token {
   std::string shown;
 };
 
-// The whole token that the byte at `at` belongs to; `at` is the last byte of a string.
+// The token that contains the byte at `at`. For a string, `at` is its closing quote.
 Token token_around(const JsonText& json, std::size_t at) {
   const std::string_view text = json.text();
   const auto quote = [&](std::size_t begin, std::size_t end) {

@@ -1,7 +1,7 @@
 #pragma once
-// A JSON document as text: turns offsets and the library's complaints into our messages.
+// The text of a JSON document: turns offsets and the library's errors into our messages.
 //
-// Internal to json.cpp. Views the text and its name, which outlive it. Immutable.
+// Internal to json.cpp. Views the text and its name, which must outlive it. Immutable.
 
 #include <cstddef>
 #include <nlohmann/json.hpp>
@@ -20,12 +20,12 @@ class JsonText {
   // "what:line:column: problem" for the byte at `offset`.
   Error error(ErrorCode code, std::size_t offset, std::string_view problem) const;
 
-  // What the library's parser did not like. `characters_read` and `failure` are as it passes them to its
-  // handler; `document_ended`: a whole document had been read before.
+  // The message for an error of the library's parser. `characters_read` and `failure` are the arguments of
+  // its handler. `document_ended` means that the error is in text after a complete document.
   Error syntax_error(std::size_t characters_read, const nlohmann::detail::exception& failure,
                      bool document_ended) const;
 
-  // The offset of the quote that opens the string whose last quote is at `closing`.
+  // The offset of the opening quote of the string whose closing quote is at `closing`.
   std::size_t opening_quote(std::size_t closing) const;
 
  private:

@@ -3,20 +3,20 @@
 namespace moeflux {
 namespace {
 
-// A token of its own. Space is not one: the library keeps it with the token that follows.
+// Single-character tokens. White space is not among them: the library stores it with the next token.
 bool is_punctuation(char c) { return c == ',' || c == ':' || c == '[' || c == ']' || c == '{' || c == '}'; }
 
 }  // namespace
 
-// Follows strings and their escapes only, which is enough: where the document is not JSON the parser stops,
-// and up to there both agree where a token begins.
-std::optional<BadJsonToken> find_bad_json_token(std::string_view json, std::size_t most_bytes) {
+// Tracks only strings and their escapes. That is enough: the parser stops where the document is not JSON, and
+// up to there both agree on where tokens begin.
+std::optional<BadJsonToken> find_bad_json_token(std::string_view json, std::size_t max_bytes) {
   if (const std::size_t nul = json.find('\0'); nul != std::string_view::npos)
     return BadJsonToken{BadJsonToken::Kind::nul, nul};
   bool in_string = false;
   std::size_t begin = 0;  // of the token
   for (std::size_t i = 0; i < json.size(); ++i) {
-    if (i - begin > most_bytes) return BadJsonToken{BadJsonToken::Kind::long_token, begin};
+    if (i - begin > max_bytes) return BadJsonToken{BadJsonToken::Kind::long_token, begin};
     if (in_string) {
       if (json[i] == '\\') {
         ++i;

@@ -1,9 +1,9 @@
 #pragma once
-// What a streaming JSON parser must not be given.
+// Finds input that must not reach the library's streaming JSON parser.
 //
-// The library keeps the token it is reading twice, in buffers that grow by doubling, and once more in the
-// message of an error: a string as long as a 32 MiB header would cost five times that. It also takes a NUL
-// byte for the end of its input. Both are looked for before it starts. Pure function: any thread.
+// The library stores the current token twice, in buffers that grow by doubling, and once more in an error
+// message: a string as long as a 32 MiB header would take five times that. It also treats a NUL byte as the
+// end of its input. Callers check for both before parsing. Pure function: any thread.
 
 #include <cstddef>
 #include <optional>
@@ -14,11 +14,11 @@ namespace moeflux {
 struct BadJsonToken {
   enum class Kind { nul, long_token };
   Kind kind;
-  std::size_t at;  // the NUL, or where the token begins
+  std::size_t at;  // the offset of the NUL, or of the start of the token
 };
 
-// The first NUL of `json`; or else the first string, number, word or space, a token together with the space before it,
-// of more than `most_bytes`; or nothing.
-std::optional<BadJsonToken> find_bad_json_token(std::string_view json, std::size_t most_bytes);
+// The first NUL byte in `json`; if there is none, the first string, number or word of more than `max_bytes`,
+// including the white space before it; otherwise nullopt.
+std::optional<BadJsonToken> find_bad_json_token(std::string_view json, std::size_t max_bytes);
 
 }  // namespace moeflux

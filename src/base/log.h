@@ -1,9 +1,9 @@
 #pragma once
-// Where the library tells what it is doing.
+// The log interface.
 //
-// The library never prints: whoever opens an engine passes a LogSink, and the command line's is the only
-// one that writes to a terminal. Messages follow the rules of error messages: lower case, no full stop,
-// one line. Sinks are thread-safe and do not fail; they outlive whatever they were passed to.
+// The library never prints: the caller that opens an engine passes a LogSink, and only the sink of the
+// command line writes to a terminal. Messages follow the rules of error messages: lower case, no full stop,
+// one line. Sinks are thread-safe and do not fail. They must outlive the objects that they are passed to.
 
 #include <string>
 #include <string_view>
@@ -14,10 +14,10 @@
 namespace moeflux {
 
 enum class LogLevel {
-  debug,    // for whoever changes moeflux
-  info,     // what was decided: the memory plan, the kernels chosen
-  warning,  // works, and not as the user probably wants
-  error,    // a failure nobody is there to be returned to
+  debug,    // for developers of moeflux
+  info,     // decisions: the memory plan, the chosen kernels
+  warning,  // it works, but probably not as the user wants
+  error,    // a failure that cannot be returned to a caller
 };
 
 // "debug", "info", "warning", "error".
@@ -34,13 +34,13 @@ class LogSink {
   LogSink& operator=(const LogSink&) = default;
 };
 
-// Forgets everything.
+// Discards everything.
 class NullLog final : public LogSink {
  public:
   void write(LogLevel, std::string_view) override {}
 };
 
-// Keeps everything, in order: for tests.
+// Keeps everything in order, for tests.
 class CollectingLog final : public LogSink {
  public:
   struct Entry {

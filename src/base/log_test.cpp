@@ -18,7 +18,7 @@ TEST(CollectingLog, KeepsMessagesInOrder) {
   EXPECT_EQ(log.entries(), expected);
 }
 
-TEST(CollectingLog, LosesNothingWrittenByManyThreads) {
+TEST(CollectingLog, KeepsTheMessagesOfAllThreads) {
   CollectingLog log;
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
@@ -30,7 +30,7 @@ TEST(CollectingLog, LosesNothingWrittenByManyThreads) {
   EXPECT_EQ(log.entries().size(), 200);
 }
 
-TEST(NullLog, TakesMessagesOfEveryLevel) {
+TEST(NullLog, AcceptsMessagesOfEveryLevel) {
   NullLog log;
   LogSink& sink = log;
   for (const LogLevel level : {LogLevel::debug, LogLevel::info, LogLevel::warning, LogLevel::error}) {

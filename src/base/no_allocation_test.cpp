@@ -1,19 +1,19 @@
-// What the token loop leans on allocates nothing.
+// The primitives of the token loop allocate nothing.
 
 #include <gtest/gtest.h>
 
 #include <new>
 #include <vector>
 
-#include "base/allocation_counter.h"
+#include "base/testing/allocation_counter.h"
 #include "base/thread_pool.h"
 #include "base/workspace.h"
 
 namespace moeflux {
 namespace {
 
-TEST(AllocationCounter, SeesEveryFormOfNew) {
-  // Called as functions: a compiler may leave out a pair of new and delete expressions.
+TEST(AllocationCounter, CountsEveryFormOfNew) {
+  // Called as functions, because a compiler may remove a pair of new and delete expressions.
   const AllocationCounter counter;
   ::operator delete(::operator new(400));
   ::operator delete[](::operator new[](400));

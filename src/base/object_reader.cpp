@@ -17,7 +17,7 @@ std::string shown(const Json& value) {
 
 ObjectReader::ObjectReader(const Json& object, std::string where)
     : object_(&object), where_(std::move(where)) {
-  MF_REQUIRE(object.is_object(), "a ObjectReader reads an object");
+  MF_REQUIRE(object.is_object(), "an ObjectReader reads an object");
 }
 
 Result<ObjectReader> ObjectReader::as_object(const Json& value, std::string where) {
@@ -52,7 +52,7 @@ Result<std::uint32_t> ObjectReader::size(std::string_view key, std::uint32_t max
                                          std::uint32_t minimum) const {
   const Json* found = value(key);
   if (found == nullptr) return missing(key);
-  // 4096.0 is not accepted for 4096: nobody writes it, and a rounding rule would be one more thing to know.
+  // 4096.0 is not accepted for 4096: no real file has it, and a rounding rule would be needed.
   const bool fits = found->is_number_unsigned() && found->get<std::uint64_t>() <= maximum &&
                     found->get<std::uint64_t>() >= minimum;
   if (!fits) return wrong(key, fmt::format("a whole number from {} to {}", minimum, maximum));

@@ -1,6 +1,6 @@
 #pragma once
-// std::visit with one lambda a case: visit(overloaded{[](A) {...}, [](B) {...}}, variant).
-// A variant that gains a case breaks every visit that has not thought about it.
+// std::visit with one lambda per alternative: visit(overloaded{[](A) {...}, [](B) {...}}, variant).
+// A new alternative of the variant breaks the build at every visit that does not handle it.
 
 namespace moeflux {
 

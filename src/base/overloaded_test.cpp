@@ -8,7 +8,7 @@
 namespace moeflux {
 namespace {
 
-TEST(Overloaded, VisitsTheLambdaOfTheHeldCase) {
+TEST(Overloaded, CallsTheLambdaOfTheHeldAlternative) {
   const auto describe = [](const std::variant<int, std::string>& value) {
     return std::visit(overloaded{[](int) { return "a number"; }, [](const std::string&) { return "a text"; }},
                       value);

@@ -9,16 +9,17 @@
 #include <thread>
 
 #include "base/arithmetic.h"
+#include "base/sizes.h"
 #include "base/thread_pool.h"
 
 namespace moeflux {
 namespace {
 
-constexpr std::size_t kPartBytes = std::size_t{64} << 20;
-constexpr unsigned kMostThreads = 16;
+constexpr std::size_t kPartBytes = 64 * kMiB;
+constexpr unsigned kMaxThreads = 16;
 
-// Tried and dropped: touching a byte of each page where the kernel does not know the advice. It is also how a kernel refuses
-// memory that cannot be written.
+// Errors are ignored. Tried and dropped: touching a byte of each page if madvise() fails with EINVAL, because
+// it also fails for memory that is not writable.
 void populate_part([[maybe_unused]] std::span<std::byte> pages) {
 #ifdef MADV_POPULATE_WRITE
   (void)::madvise(pages.data(), pages.size(), MADV_POPULATE_WRITE);
@@ -36,7 +37,7 @@ void populate(std::span<std::byte> memory, unsigned threads) {
       memory.subspan(before, (memory.size() - before) / page_bytes * page_bytes);
 
   const std::size_t parts = divide_up(pages.size(), kPartBytes);
-  if (threads == 0) threads = std::clamp(std::thread::hardware_concurrency(), 1u, kMostThreads);
+  if (threads == 0) threads = std::clamp(std::thread::hardware_concurrency(), 1u, kMaxThreads);
   std::atomic<std::size_t> next = 0;
   ThreadPool(static_cast<unsigned>(std::min<std::size_t>(threads, parts))).run([&](unsigned) {
     for (std::size_t part = next++; part < parts; part = next++) {

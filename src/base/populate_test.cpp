@@ -16,7 +16,7 @@ namespace {
 
 std::size_t page_bytes() { return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)); }
 
-// How many pages from `begin`, where one begins, on are there; `bytes` of them are asked for.
+// How many pages of [begin, begin + bytes) are resident. Requires: `begin` is the start of a page.
 std::size_t present_pages(std::byte* begin, std::size_t bytes) {
   std::vector<unsigned char> pages((bytes + page_bytes() - 1) / page_bytes());
   EXPECT_EQ(::mincore(begin, bytes, pages.data()), 0);
@@ -30,11 +30,11 @@ struct Populate : testing::Test {
     Result<HugeBuffer> buffer = HugeBuffer::create(page_bytes());
     if (buffer && ::madvise(buffer->data(), page_bytes(), MADV_POPULATE_WRITE) == 0) return;
 #endif
-    GTEST_SKIP() << "this kernel does not populate memory";
+    GTEST_SKIP() << "this kernel has no MADV_POPULATE_WRITE";
   }
 };
 
-TEST_F(Populate, GivesEveryPageItsMemoryHoweverManyThreads) {
+TEST_F(Populate, PopulatesEveryPageWithAnyNumberOfThreads) {
   constexpr std::size_t kSize = 150 * kMiB;  // more than two parts
   for (const unsigned threads : {0u, 1u, 3u}) {
     Result<HugeBuffer> buffer = HugeBuffer::create(kSize);
@@ -45,7 +45,7 @@ TEST_F(Populate, GivesEveryPageItsMemoryHoweverManyThreads) {
   }
 }
 
-TEST_F(Populate, LeavesWhatIsThere) {
+TEST_F(Populate, KeepsTheContents) {
   Result<HugeBuffer> buffer = HugeBuffer::create(3 * kMiB);
   ASSERT_TRUE(buffer);
   std::ranges::fill(buffer->bytes().first(kMiB), std::byte{5});
@@ -56,9 +56,9 @@ TEST_F(Populate, LeavesWhatIsThere) {
                                   [](std::byte byte) { return byte == std::byte{0}; }));
 }
 
-TEST_F(Populate, TouchesWholePagesOnly) {
+TEST_F(Populate, PopulatesOnlyWholePages) {
   const std::size_t page = page_bytes();
-  // Pages of their own size, so that a neighbour does not come along.
+  // No huge pages, because they would populate neighbors too.
   const auto unmap = [page](void* pages) { ::munmap(pages, 4 * page); };
   const std::unique_ptr<void, decltype(unmap)> pages(
       ::mmap(nullptr, 4 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), unmap);
@@ -74,7 +74,7 @@ TEST_F(Populate, TouchesWholePagesOnly) {
   populate({}, 1);
 }
 
-TEST_F(Populate, LeavesMemoryAloneThatCannotBeWritten) {
+TEST_F(Populate, IgnoresMemoryThatIsNotWritable) {
   const std::size_t page = page_bytes();
   void* const nothing = ::mmap(nullptr, page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(nothing, MAP_FAILED);

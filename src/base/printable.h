@@ -1,6 +1,6 @@
 #pragma once
-// Text from a file, made fit for a message: names in a hostile file may be endless or hold control
-// characters, and neither may reach a terminal. Pure function: any thread.
+// Makes text from a file safe to show in a message: names in a hostile file may be very long or contain
+// control characters, and neither may reach a terminal. Pure function: any thread.
 
 #include <cstddef>
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace moeflux {
 
-// At most `limit` bytes of `text`, with "..." when that is not all of it and never half a UTF-8 character.
-// Control characters, those of ISO 6429 from U+0080 to U+009F included, become '?'.
+// At most the first `limit` bytes of `text`, followed by "..." if it is longer. Never cuts a UTF-8 character
+// in half. Control characters, including U+0080–U+009F of ISO 6429, become '?'.
 inline std::string printable(std::string_view text, std::size_t limit = 120) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   std::size_t end = text.size();

@@ -5,7 +5,7 @@
 namespace moeflux {
 namespace {
 
-TEST(Printable, LeavesPlainTextAlone) {
+TEST(Printable, KeepsPlainText) {
   EXPECT_EQ(printable(""), "");
   EXPECT_EQ(printable("model.layers.3.mlp.gate.weight"), "model.layers.3.mlp.gate.weight");
   EXPECT_EQ(printable("é東"), "é東");
@@ -13,7 +13,7 @@ TEST(Printable, LeavesPlainTextAlone) {
 
 TEST(Printable, ReplacesControlCharacters) { EXPECT_EQ(printable("\x1b[31m\n\x7f"), "?[31m??"); }
 
-TEST(Printable, CutsLongTextAndSaysSo) {
+TEST(Printable, CutsLongTextAndMarksTheCut) {
   EXPECT_EQ(printable("abcdef", 6), "abcdef");
   EXPECT_EQ(printable("abcdef", 5), "abcde...");
   EXPECT_EQ(printable(std::string(10'000, 'x')).size(), 120 + 3);

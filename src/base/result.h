@@ -1,17 +1,17 @@
 #pragma once
-// Failure as a value.
+// Errors as values.
 //
-// An Error is a code for programs and a sentence for people; a Result is a value or an Error, and
-// ignoring one does not compile. Values, not exceptions, because failures cross threads here (a read
-// fails on an I/O thread and belongs to a session elsewhere) and two of our borders, the C ABI and
-// CUDA, cannot carry exceptions. std::bad_alloc is the one exception that may fly.
+// An Error is a code for programs and a message for people. A Result is a value or an Error, and ignoring one
+// does not compile. We use values, not exceptions, because errors cross threads (a read fails on an I/O
+// thread and the error belongs to a session on another one), and because the C ABI and CUDA cannot carry
+// exceptions. Only std::bad_alloc may be thrown.
 //
 //   Result<File> open(...);
 //   MF_TRY(File file, open(path));          // value, or return the error
 //   MF_TRY_STATUS(file.sync());             // the same for Status
 //
-// The members of Result are a subset of std::expected's, so that one day it becomes an alias.
-// Immutable values: any thread.
+// The members of Result are a subset of std::expected's, so that it can become an alias. Immutable values:
+// any thread.
 
 #include <string>
 #include <string_view>
@@ -22,22 +22,22 @@
 namespace moeflux {
 
 enum class ErrorCode {
-  not_found,         // a file, model or tensor that should be there is not
+  not_found,         // a file, model or tensor is missing
   io_failed,         // the operating system could not read or write
   no_space,          // the disk is full
-  corrupt_data,      // bytes that contradict themselves or their format
-  unsupported,       // understood, and refused by name
-  invalid_argument,  // the caller asked for something that makes no sense
-  out_of_memory,     // the memory plan does not fit
+  corrupt_data,      // bytes that contradict each other or their format
+  unsupported,       // recognized, but not implemented; the message names it
+  invalid_argument,  // the caller passed an invalid value
+  out_of_memory,     // an allocation failed, or the memory plan does not fit
   cancelled,
-  token_out_of_range,  // a token id that the vocabulary does not have
-  context_full,        // more positions than a session has room for
-  position_mismatch,   // a session is not where its caller thinks it is
+  token_out_of_range,  // a token id that is not in the vocabulary
+  context_full,        // more positions than the session's capacity
+  position_mismatch,   // the session is not at the position that the caller expects
 
-  // Going back in time.
+  // Going back to an earlier position.
   no_checkpoint,              // there is none at that position
-  cannot_truncate_recurrent,  // a recurrent state has no past
-  tokens_unknown,             // an imported state cannot be replayed
+  cannot_truncate_recurrent,  // a recurrent state cannot be truncated
+  tokens_unknown,             // an imported state cannot be replayed, because its tokens are not known
 
   // Snapshot files: docs/formats/snapshot.md.
   buffer_too_small,
@@ -54,7 +54,7 @@ enum class ErrorCode {
   bad_checksum,
 };
 
-// The code as it appears in JSON and in tests: "corrupt_data".
+// The name of the code in JSON: "corrupt_data".
 std::string_view name_of(ErrorCode code);
 
 class [[nodiscard]] Error {
@@ -65,7 +65,7 @@ class [[nodiscard]] Error {
   ErrorCode code() const { return code_; }
   const std::string& message() const { return message_; }
 
-  // The same failure, told from further out: "opening 'a': reading the header: ...".
+  // Adds the activity that failed to the front of the message: "opening 'a': reading the header: ...".
   Error during(std::string_view activity) && {
     message_.insert(0, ": ");
     message_.insert(0, activity);
@@ -126,7 +126,7 @@ using Status = Result<void>;
 #define MF_CONCAT_INNER(a, b) a##b
 #define MF_CONCAT(a, b) MF_CONCAT_INNER(a, b)
 
-// MF_TRY(auto x, f()): x becomes f()'s value, or the enclosing function returns f()'s error.
+// MF_TRY(auto x, f()): x is the value of f(), or the enclosing function returns the error of f().
 #define MF_TRY_INNER(declaration, expression, result) \
   auto result = (expression);                         \
   if (!result) return std::move(result).error();      \
@@ -134,7 +134,7 @@ using Status = Result<void>;
 #define MF_TRY(declaration, expression) \
   MF_TRY_INNER(declaration, expression, MF_CONCAT(mf_result_, __COUNTER__))
 
-// The same where there is no value to keep.
+// The same for a Status, which has no value.
 #define MF_TRY_STATUS_INNER(expression, status)    \
   do {                                             \
     auto status = (expression);                    \

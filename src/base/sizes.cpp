@@ -19,7 +19,7 @@ Error refuse(std::string_view text, std::string_view problem) {
                            text, problem));
 }
 
-// Splits the leading digits off `text`.
+// Removes the leading digits from `text` and returns them.
 std::string_view take_digits(std::string_view& text) {
   const std::size_t end = std::min(text.find_first_not_of("0123456789"), text.size());
   const std::string_view digits = text.substr(0, end);
@@ -27,7 +27,7 @@ std::string_view take_digits(std::string_view& text) {
   return digits;
 }
 
-// "" and "b" are bytes; "k", "kb" and "kib" are 1024 of them; and so on.
+// "" and "b" are 1; "k", "kb" and "kib" are 1024; and so on.
 std::optional<std::uint64_t> unit_of(std::string_view suffix) {
   std::string lower(suffix);
   for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
@@ -43,9 +43,9 @@ std::optional<std::uint64_t> unit_of(std::string_view suffix) {
   }
 }
 
-// floor(unit * 0.digits) for any number of digits: from the last digit to the first, dividing by ten each
-// time. Rounding down at each step rounds the whole down, because floor((n + floor(y)) / m) is
-// floor((n + y) / m) for whole n and m.
+// floor(unit * 0.digits) for any number of digits, computed from the last digit to the first with a division
+// by ten per digit. Rounding down at each step rounds the result down, because floor((n + floor(y)) / m)
+// equals floor((n + y) / m) for integers n and m.
 std::uint64_t fraction_of(std::uint64_t unit, std::string_view digits) {
   std::uint64_t part = 0;
   for (auto digit = digits.rbegin(); digit != digits.rend(); ++digit) {
@@ -54,7 +54,7 @@ std::uint64_t fraction_of(std::uint64_t unit, std::string_view digits) {
   return part;
 }
 
-// value / step, rounded to the nearest; halves go up. `step` is even.
+// value / step, rounded to nearest, halves up. Requires: `step` is even.
 std::uint64_t rounded(std::uint64_t value, std::uint64_t step) {
   return value / step + (value % step >= step / 2 ? 1 : 0);
 }
@@ -109,7 +109,7 @@ std::string human_bytes(std::uint64_t bytes) {
     if (tenths < 10000) return fmt::format("{}.{} {}", tenths / 10, tenths % 10, name);
     unit *= 1000;
   }
-  const std::uint64_t hundredths = rounded(bytes, unit / 100);  // 64 bits end at 18.45 EB
+  const std::uint64_t hundredths = rounded(bytes, unit / 100);  // 64 bits reach 18.45 EB
   return fmt::format("{}.{:02} EB", hundredths / 100, hundredths % 100);
 }
 

@@ -1,9 +1,9 @@
 #pragma once
-// Numbers of bytes, as people write and read them.
+// Parses and formats numbers of bytes.
 //
-// Two conventions on purpose. What a user types is memory, so K, M, G and T are powers of 1024; what we
-// print about files and models follows the drives and model cards they are compared with, so KB, MB and
-// GB are powers of 1000. size_argument() is the way back to the first: the text to put into "pass
+// There are two conventions. In arguments K, M, G and T are powers of 1024, because users type sizes of
+// memory. In output KB, MB and GB are powers of 1000, because sizes of files and models are compared with
+// drives and model cards. size_argument() formats a size as an argument, for messages like "pass
 // --expert-cache 6G". Pure functions: any thread.
 
 #include <cstdint>
@@ -19,17 +19,17 @@ inline constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 inline constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
 inline constexpr std::uint64_t kTiB = std::uint64_t{1} << 40;
 
-// A SIZE argument: "4096", "64K", "1.5G", "8MiB", "2tb". A fraction is rounded down to a whole byte and
-// needs a unit. Anything else, a sign and spaces included, is invalid_argument.
+// Parses a SIZE argument: "4096", "64K", "1.5G", "8MiB", "2tb". A fraction needs a unit and is rounded down
+// to a whole byte. Anything else, including signs and spaces, is invalid_argument.
 Result<std::uint64_t> parse_size(std::string_view text);
 
-// The shortest SIZE argument that parse_size reads as exactly `bytes`: "64K", "1536M", "4097".
+// The shortest SIZE argument that parse_size() parses as exactly `bytes`: "64K", "1536M", "4097".
 std::string size_argument(std::uint64_t bytes);
 
-// For reading, rounded to three or four digits: "512 B", "7.08 MB", "55.3 KB", "217.4 GB".
+// Rounded to three or four digits: "512 B", "7.08 MB", "55.3 KB", "217.4 GB".
 std::string human_bytes(std::uint64_t bytes);
 
-// For counting: "7,077,888".
+// Exact, with thousands separators: "7,077,888".
 std::string with_thousands(std::uint64_t value);
 
 }  // namespace moeflux

@@ -7,10 +7,12 @@
 #include <limits>
 #include <string>
 
+#include "base/testing/states.h"
+
 namespace moeflux {
 namespace {
 
-using testing::HasSubstr;
+using test::States;
 
 constexpr std::uint64_t kMax = std::numeric_limits<std::uint64_t>::max();
 
@@ -28,14 +30,14 @@ std::string refusal(std::string_view text) {
   return size.error().message();
 }
 
-TEST(ParseSize, ReadsPlainBytes) {
+TEST(ParseSize, ParsesPlainBytes) {
   EXPECT_EQ(parsed("0"), 0);
   EXPECT_EQ(parsed("4096"), 4096);
   EXPECT_EQ(parsed("4096B"), 4096);
   EXPECT_EQ(parsed("18446744073709551615"), kMax);
 }
 
-TEST(ParseSize, UnitsArePowersOf1024InAnySpelling) {
+TEST(ParseSize, TreatsUnitsAsPowersOf1024InAnySpelling) {
   EXPECT_EQ(parsed("64K"), 64 * kKiB);
   EXPECT_EQ(parsed("64k"), 64 * kKiB);
   EXPECT_EQ(parsed("64KB"), 64 * kKiB);
@@ -45,38 +47,37 @@ TEST(ParseSize, UnitsArePowersOf1024InAnySpelling) {
   EXPECT_EQ(parsed("2T"), 2 * kTiB);
 }
 
-TEST(ParseSize, FractionsAreExactAndRoundDown) {
+TEST(ParseSize, RoundsExactFractionsDown) {
   EXPECT_EQ(parsed("1.5G"), kGiB + kGiB / 2);
   EXPECT_EQ(parsed("0.1K"), 102);
   EXPECT_EQ(parsed("0.999999999999999999999999999999K"), 1023);
   EXPECT_EQ(parsed("1.00000000000000000000000000000T"), kTiB);
 }
 
-TEST(ParseSize, SaysWhatIsWrongAndWhatWasExpected) {
-  EXPECT_THAT(refusal(""), HasSubstr("is empty"));
-  EXPECT_THAT(refusal("-1"), HasSubstr("is negative"));
-  EXPECT_THAT(refusal("12Q"), HasSubstr("size '12Q': found 'Q' after the number"));
-  EXPECT_THAT(refusal("12Q"), HasSubstr("expected a number and optionally K, M, G or T"));
-  EXPECT_THAT(refusal("5."), HasSubstr("no digit after the point"));
-  EXPECT_THAT(refusal("1.5"), HasSubstr("a fraction of a byte"));
+TEST(ParseSize, StatesWhatIsWrongAndWhatIsExpected) {
+  EXPECT_THAT(refusal(""), States("''", "empty"));
+  EXPECT_THAT(refusal("-1"), States("'-1'", "negative"));
+  EXPECT_THAT(refusal("12Q"), States("'12Q'", "'Q'", "K, M, G or T"));
+  EXPECT_THAT(refusal("5."), States("'5.'", "digit", "point"));
+  EXPECT_THAT(refusal("1.5"), States("'1.5'", "fraction of a byte"));
 }
 
-TEST(ParseSize, RefusesWhatIsNotASize) {
+TEST(ParseSize, RejectsOtherText) {
   for (const char* const text : {" 1", "1 ", "+1", "K", ".5G", "1,5G", "1.5.5G", "64KK", "64iB", "64KiBs",
                                  "0x10", "1e9", "inf", "6 G", "1G1"}) {
     EXPECT_NE(refusal(text), "");
   }
 }
 
-TEST(ParseSize, RefusesWhatDoesNotFit64Bits) {
-  EXPECT_THAT(refusal("18446744073709551616"), HasSubstr("too large for 64 bits"));
-  EXPECT_THAT(refusal("16777216T"), HasSubstr("too large for 64 bits"));
-  EXPECT_THAT(refusal(std::string(1000, '9')), HasSubstr("too large for 64 bits"));
+TEST(ParseSize, RejectsSizesThatDoNotFit64Bits) {
+  EXPECT_THAT(refusal("18446744073709551616"), States("'18446744073709551616'", "64 bits"));
+  EXPECT_THAT(refusal("16777216T"), States("'16777216T'", "64 bits"));
+  EXPECT_THAT(refusal(std::string(1000, '9')), States("64 bits"));
   EXPECT_EQ(parsed("16777215T"), kMax - kTiB + 1);
   EXPECT_EQ(parsed("16777215.9999999999999T"), kMax);
 }
 
-TEST(SizeArgument, IsTheShortestSpelling) {
+TEST(SizeArgument, HasTheLargestUnitThatIsExact) {
   EXPECT_EQ(size_argument(0), "0");
   EXPECT_EQ(size_argument(1023), "1023");
   EXPECT_EQ(size_argument(64 * kKiB), "64K");
@@ -85,7 +86,7 @@ TEST(SizeArgument, IsTheShortestSpelling) {
   EXPECT_EQ(size_argument(2048 * kGiB), "2T");
 }
 
-RC_GTEST_PROP(SizeArgument, ReadsBackAsTheSameSize, (std::uint64_t bytes)) {
+RC_GTEST_PROP(SizeArgument, IsParsedAsTheSameSize, (std::uint64_t bytes)) {
   const auto shift = *rc::gen::inRange(0, 64);
   const std::uint64_t size = bytes << shift;
   const auto again = parse_size(size_argument(size));
@@ -105,7 +106,7 @@ TEST(HumanBytes, ShowsThreeOrFourDigits) {
   EXPECT_EQ(human_bytes(kMax), "18.45 EB");
 }
 
-TEST(HumanBytes, RoundingCarriesIntoTheNextForm) {
+TEST(HumanBytes, CarriesWhenRoundingUp) {
   EXPECT_EQ(human_bytes(9'994), "9.99 KB");
   EXPECT_EQ(human_bytes(9'995), "10.0 KB");
   EXPECT_EQ(human_bytes(999'949), "999.9 KB");

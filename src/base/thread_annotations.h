@@ -1,15 +1,15 @@
 #pragma once
-// Locks that the compiler can check.
+// Locks that clang can check.
 //
-// Mutex, Lock and CondVar are the standard ones with clang's thread-safety attributes: a member says
-// which mutex guards it, a private function says which it needs, and clang refuses an access without
+// Mutex, Lock and CondVar are the standard ones with clang's thread-safety attributes: a member states which
+// mutex guards it, a private function states which one it needs, and clang rejects an access without it
 // (-Wthread-safety). Other compilers see no attributes.
 //
 //   Mutex mutex_;
 //   std::vector<Slot> slots_ MF_GUARDED_BY(mutex_);
 //   Slot& oldest() MF_REQUIRES(mutex_);
 //
-// The analysis does not look into lambdas, so waiting is a loop in the open, not a predicate:
+// The analysis does not look into lambdas, so waiting is written as a loop, not with a predicate:
 //   Lock lock(mutex_);
 //   while (queue_.empty()) filled_.wait(mutex_);
 
@@ -44,7 +44,7 @@ class MF_CAPABILITY("mutex") Mutex {
   std::mutex mutex_;
 };
 
-// Holds a mutex for as long as it lives.
+// Holds a mutex during its lifetime.
 class MF_SCOPED_CAPABILITY Lock {
  public:
   explicit Lock(Mutex& mutex) MF_ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
@@ -56,7 +56,7 @@ class MF_SCOPED_CAPABILITY Lock {
   Mutex& mutex_;
 };
 
-// Waits give the mutex up while they sleep, hold it again when they return, and may return for no reason.
+// A wait releases the mutex while it sleeps and holds it again when it returns. Spurious wakeups happen.
 class CondVar {
  public:
   void wait(Mutex& mutex) MF_REQUIRES(mutex) {
@@ -65,7 +65,7 @@ class CondVar {
     held.release();
   }
 
-  // False when `deadline` passed first.
+  // False if `deadline` passed first.
   bool wait_until(Mutex& mutex, std::chrono::steady_clock::time_point deadline) MF_REQUIRES(mutex) {
     std::unique_lock held(mutex.mutex_, std::adopt_lock);
     const bool notified = condition_.wait_until(held, deadline) == std::cv_status::no_timeout;

@@ -21,7 +21,7 @@ class Counter {
     while (count_ < count) changed_.wait(mutex_);
   }
 
-  // False when nothing changes until `deadline`.
+  // False if nothing changes before `deadline`.
   bool wait_until(std::chrono::steady_clock::time_point deadline) MF_EXCLUDES(mutex_) {
     Lock lock(mutex_);
     return changed_.wait_until(mutex_, deadline);
@@ -33,7 +33,7 @@ class Counter {
   int count_ MF_GUARDED_BY(mutex_) = 0;
 };
 
-TEST(Mutex, KeepsThreadsApartAndCondVarTellsThem) {
+TEST(Mutex, ExcludesThreadsAndCondVarNotifiesThem) {
   Counter counter;
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
@@ -45,10 +45,10 @@ TEST(Mutex, KeepsThreadsApartAndCondVarTellsThem) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST(CondVar, GivesUpAtTheDeadline) {
+TEST(CondVar, StopsWaitingAtTheDeadline) {
   Counter counter;
   EXPECT_FALSE(counter.wait_until(std::chrono::steady_clock::time_point::min()));
-  counter.add();  // the mutex was given back
+  counter.add();  // the mutex was released
 }
 
 }  // namespace

@@ -7,16 +7,16 @@
 namespace moeflux {
 namespace {
 
-// A pause takes 40 to 140 cycles, so this is some 30 to 100 microseconds: longer than the gaps between the
-// parallel regions of a layer, much shorter than a read from disk or a scheduler's time slice.
+// A pause takes 40–140 cycles, so this is about 30–100 microseconds: longer than the gaps between the
+// parallel regions of a layer, much shorter than a read from disk or a time slice of the scheduler.
 constexpr unsigned kSpins = 2000;
 
-// With more threads than CPUs the thread that is waited for may need the CPU of the one that waits.
+// With more threads than CPUs, the awaited thread may need the CPU of the spinning one.
 constexpr unsigned kSpinsOversubscribed = 64;
 
-// About once a microsecond the CPU is offered to others. The scheduler tends to wake a worker on the CPU of
-// its waker, where it would not run until the spin ends: a region with parked workers took 95 us without
-// yields, of which 60 were that spin, and 9 us with them (2 shared vCPUs, both busy).
+// Yield about once per microsecond. The kernel tends to wake a worker on the CPU of its waker, where it
+// cannot run until the spin ends: a region with sleeping workers took 95 us without yields, 60 us of it
+// spinning, and 9 us with yields (2 shared vCPUs, both busy).
 constexpr unsigned kYieldEvery = 32;
 
 void pause_cpu() {
@@ -39,7 +39,7 @@ ThreadPool::ThreadPool(unsigned threads) {
       ++threads_;
     }
   } catch (const std::system_error&) {
-    // The threads that did start are the pool.
+    // The pool consists of the threads that did start.
   }
 }
 
@@ -79,7 +79,7 @@ void ThreadPool::fork(std::optional<Job> job) {
 }
 
 void ThreadPool::work(unsigned worker) {
-  // A fork waits for all workers of the one before, so none can miss an epoch.
+  // A run ends when all workers have finished its epoch, so no worker can miss one.
   for (std::uint32_t epoch = 1;; ++epoch) {
     wait_until([&] { return epoch_.load() == epoch; });
     if (!job_) return;
@@ -106,7 +106,7 @@ void ThreadPool::wait_until(const Condition& reached) {
 
 void ThreadPool::wake_sleepers() {
   if (asleep_.load() == 0) return;
-  Lock lock(mutex_);  // not between a sleeper's last look and its sleep
+  Lock lock(mutex_);  // a sleeper holds it from its last check of the condition until it sleeps
   changed_.notify_all();
 }
 

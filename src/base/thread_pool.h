@@ -1,17 +1,17 @@
 #pragma once
-// The engine's compute threads: fork, work, join.
+// The engine's compute threads: a fork-join pool.
 //
-// A pool of `threads` is threads - 1 workers and the calling thread, which works too as worker 0. run()
-// forks by advancing an epoch and joins by a count of workers still busy; both sides spin for a bounded
-// time (some tens of microseconds) and then sleep, so regions that follow each other closely cost no
-// system call and an idle or over-subscribed pool costs no CPU. No allocation after construction.
+// A pool of `threads` has threads - 1 workers and the calling thread, which is worker 0. run() forks by
+// advancing an epoch and joins with a count of busy workers. Both sides spin for a bounded time (tens of
+// microseconds) and then sleep, so parallel regions in quick succession need no system call, and an idle or
+// oversubscribed pool uses no CPU time. No allocation after construction.
 //
-// How work is split depends on the count and the number of threads only, never on timing.
-// One run at a time, by one thread at a time; a run inside a run is a contract violation. Jobs do not throw.
+// The split of the work depends only on the count and the number of threads, never on timing. One run at a
+// time, by one thread at a time; a nested run is a contract violation. Jobs must not throw.
 //
-// An empty region, medians of bench/fork_join_bench on 2 vCPUs of an EPYC at 2.6 GHz: 3 ns with 1 thread;
-// with 2, run() 0.14 us and parallel_for() 0.24 us when hot, 7 us when the worker sleeps (24 us for creating
-// and joining a std::thread instead).
+// Cost of an empty region, medians of bench/fork_join_bench on 2 vCPUs of an EPYC at 2.6 GHz: 3 ns with 1
+// thread; with 2 threads 0.14 us for run() and 0.24 us for parallel_for() when hot, 7 us when the worker
+// sleeps (creating and joining a std::thread takes 24 us).
 
 #include <algorithm>
 #include <atomic>
@@ -32,8 +32,8 @@ struct IndexRange {
   friend constexpr bool operator==(const IndexRange&, const IndexRange&) = default;
 };
 
-// Part `part` of 0..count cut into `parts` neighbouring ranges whose sizes differ by at most one, the
-// larger ones first. `part` < `parts`.
+// Range number `part` of [0, count) cut into `parts` adjacent ranges, whose sizes differ by at most one; the
+// larger ones come first. Requires: part < parts.
 constexpr IndexRange split_range(std::uint64_t count, unsigned parts, unsigned part) {
   const std::uint64_t least = count / parts;
   const std::uint64_t larger_parts = count % parts;
@@ -43,7 +43,7 @@ constexpr IndexRange split_range(std::uint64_t count, unsigned parts, unsigned p
 
 class ThreadPool {
  public:
-  // At least 1. Where the system refuses to start a thread the pool is smaller: see threads().
+  // Requires: threads >= 1. If the system refuses to start a thread, the pool is smaller: see threads().
   explicit ThreadPool(unsigned threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -51,11 +51,11 @@ class ThreadPool {
 
   unsigned threads() const { return threads_; }
 
-  // Calls job(worker) once on each thread, worker = 0 .. threads() - 1, and returns when all have.
-  // What the caller wrote before, the jobs see; what the jobs wrote, the caller sees after.
+  // Calls job(worker) once on each thread, for worker = 0 to threads() - 1, and returns when all calls have
+  // returned. The jobs see all earlier writes of the caller, and the caller sees all writes of the jobs.
   void run(FunctionRef<void(unsigned worker)> job) noexcept;
 
-  // Covers 0..count once: body(begin, end, worker) with split_range's ranges, the empty ones left out.
+  // Calls body(begin, end, worker) with the ranges of split_range(), except empty ones.
   void parallel_for(std::uint64_t count,
                     FunctionRef<void(std::uint64_t begin, std::uint64_t end, unsigned worker)> body) noexcept;
 
@@ -72,14 +72,15 @@ class ThreadPool {
   unsigned spins_ = 0;
   std::vector<std::thread> workers_;
 
-  // What crosses cores in a hot fork and join, a cache line for each direction.
-  alignas(64) std::atomic<std::uint32_t> epoch_ = 0;  // advanced by the caller, once a fork
-  std::optional<Job> job_;                            // published by epoch_; none: the pool ends
-  std::atomic<bool> running_ = false;                 // guards the contract only
+  // The data that cores exchange in a hot fork and join: one cache line per direction.
+  alignas(64) std::atomic<std::uint32_t> epoch_ = 0;  // advanced by the caller, once per fork
+  std::optional<Job> job_;                            // published by epoch_; nullopt ends the pool
+  std::atomic<bool> running_ = false;                 // only checks the contract
   alignas(64) std::atomic<std::uint32_t> busy_ = 0;   // workers that have not finished this epoch
 
-  // Sleeping. Whoever changes epoch_ or busy_ looks at asleep_ after; whoever goes to sleep counts itself
-  // before looking at them a last time. All of it sequentially consistent, so one of the two sees the other.
+  // Sleeping. A thread that changes epoch_ or busy_ reads asleep_ afterwards; a thread that goes to sleep
+  // increments asleep_ and then reads epoch_ or busy_ once more. All accesses are sequentially consistent, so
+  // at least one of the two threads sees the other's write.
   alignas(64) std::atomic<std::uint32_t> asleep_ = 0;
   Mutex mutex_;
   CondVar changed_;

@@ -9,7 +9,7 @@
 #include <numeric>
 #include <vector>
 
-#include "base/expect_contract.h"
+#include "base/testing/expect_contract.h"
 
 namespace moeflux {
 namespace {
@@ -34,7 +34,7 @@ RC_GTEST_PROP(SplitRange, CoversEveryIndexOnceInNearlyEqualParts, (std::uint64_t
   RC_ASSERT(next == count);
 }
 
-TEST(SplitRange, HoldsForTheLargestCount) {
+TEST(SplitRange, DoesNotOverflowForTheLargestCount) {
   constexpr std::uint64_t kMax = std::numeric_limits<std::uint64_t>::max();
   constexpr unsigned kParts = std::numeric_limits<unsigned>::max();
   static_assert(split_range(kMax, kParts, kParts - 1).end == kMax);
@@ -57,7 +57,7 @@ TEST_P(ThreadPoolOfEverySize, RunsTheJobOnceOnEachWorker) {
   }
 }
 
-TEST_P(ThreadPoolOfEverySize, CallerIsWorkerZero) {
+TEST_P(ThreadPoolOfEverySize, UsesTheCallerAsWorkerZero) {
   std::thread::id zero;
   pool_.run([&](unsigned worker) {
     if (worker == 0) zero = std::this_thread::get_id();
@@ -65,7 +65,7 @@ TEST_P(ThreadPoolOfEverySize, CallerIsWorkerZero) {
   EXPECT_EQ(zero, std::this_thread::get_id());
 }
 
-TEST_P(ThreadPoolOfEverySize, ParallelForCoversEveryIndexOnceWithTheFixedSplit) {
+TEST_P(ThreadPoolOfEverySize, CoversEveryIndexOnceInParallelFor) {
   for (const std::uint64_t count : {0u, 1u, 2u, 7u, 8u, 1000u}) {
     std::vector<int> visits(count, 0);
     pool_.parallel_for(count, [&](std::uint64_t begin, std::uint64_t end, unsigned worker) {
@@ -78,9 +78,9 @@ TEST_P(ThreadPoolOfEverySize, ParallelForCoversEveryIndexOnceWithTheFixedSplit) 
   }
 }
 
-TEST_P(ThreadPoolOfEverySize, EachRunSeesWhatTheRunBeforeWrote) {
-  // Every worker reads what its neighbours wrote one run earlier: a missing fence is a wrong sum or a
-  // report of ThreadSanitizer.
+TEST_P(ThreadPoolOfEverySize, MakesTheWritesOfARunVisibleToTheNext) {
+  // Every worker reads what the others wrote in the previous run: without a fence the sum is wrong or
+  // ThreadSanitizer reports a race.
   const unsigned threads = pool_.threads();
   std::vector<std::uint64_t> now(threads, 1);
   std::vector<std::uint64_t> next(threads, 0);
@@ -94,10 +94,10 @@ TEST_P(ThreadPoolOfEverySize, EachRunSeesWhatTheRunBeforeWrote) {
   }
 }
 
-TEST_P(ThreadPoolOfEverySize, WakesWorkersThatWentToSleep) {
+TEST_P(ThreadPoolOfEverySize, WakesSleepingWorkers) {
   std::atomic<unsigned> calls = 0;
   for (int round = 0; round < 3; ++round) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // far longer than anyone spins
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // much longer than workers spin
     pool_.run([&](unsigned) { ++calls; });
   }
   EXPECT_EQ(calls, 3 * pool_.threads());
@@ -114,11 +114,11 @@ TEST_P(ThreadPoolOfEverySize, WaitsForTheSlowestWorker) {
   EXPECT_TRUE(finished);
 }
 
-TEST(ThreadPool, ThatNeverRanEnds) {
+TEST(ThreadPool, CanBeDestroyedWithoutARun) {
   for (int i = 0; i < 20; ++i) ThreadPool pool(4);
 }
 
-TEST(ThreadPool, ManyPoolsShareOneMachine) {
+TEST(ThreadPool, WorksBesideOtherPools) {
   std::vector<std::thread> callers;
   std::atomic<std::uint64_t> total = 0;
   for (int c = 0; c < 4; ++c) {
@@ -134,7 +134,7 @@ TEST(ThreadPool, ManyPoolsShareOneMachine) {
   EXPECT_EQ(total, 4 * 100 * 30);
 }
 
-TEST(ThreadPool, ARunInsideARunIsAContractViolation) {
+TEST(ThreadPool, ForbidsNestedRuns) {
   EXPECT_CONTRACT(
       {
         ThreadPool pool(2);
@@ -143,7 +143,7 @@ TEST(ThreadPool, ARunInsideARunIsAContractViolation) {
       "a thread pool runs one job at a time");
 }
 
-TEST(ThreadPool, HasAtLeastOneThread) {
+TEST(ThreadPool, RequiresAtLeastOneThread) {
   EXPECT_CONTRACT(ThreadPool(0), "a thread pool has at least one thread");
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// Tokens that somebody else chose. Pure function: any thread.
+// Checks token ids that come from a caller. Pure function: any thread.
 
 #include <cstddef>
 #include <span>
@@ -9,7 +9,7 @@
 
 namespace moeflux {
 
-// token_out_of_range, with both numbers, unless all of them are below `vocabulary`.
+// `token_out_of_range`, stating the token and the size, unless all tokens are less than `vocabulary`.
 Status check_vocabulary(std::span<const TokenId> tokens, std::size_t vocabulary);
 
 }  // namespace moeflux

@@ -1,8 +1,12 @@
 #pragma once
-// What happened when, for a person who looks at a picture of it: reads, computations and waits, each with its time.
+// A timeline of the engine's work: reads, computations and waits, each with its start and end time.
 //
-// A TraceBuffer has a fixed capacity: adding allocates nothing and never fails. When it is full, events are dropped
-// and counted; whoever writes them to a file empties it between steps (measure/trace_file.h). One thread at a time.
+// In this file, in measure/trace_file.h and in measure/trace_recorder.h, "trace" means this timeline
+// (docs/formats/trace.md). A *routing* trace is something else: which experts the routers chose, recorded to
+// be replayed (measure/routing_recording.h, docs/formats/routing.md).
+//
+// A TraceBuffer has a fixed capacity: adding an event allocates nothing and never fails. When the buffer is
+// full, events are dropped and counted; measure/trace_file.h empties it between steps. One thread at a time.
 
 #include <chrono>
 #include <cstddef>
@@ -19,9 +23,9 @@ enum class TraceTrack : std::uint8_t { step, compute, wait, read };
 struct TraceEvent {
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
 
-  const char* name = "";  // lives for ever: a literal
+  const char* name = "";  // a string literal: it must outlive the buffer
   TraceTrack track = TraceTrack::step;
-  bool is_speculative = false;  // a read
+  bool is_speculative = false;  // for reads
   std::uint32_t layer = kNone;
   std::uint32_t expert = kNone;
   std::uint64_t bytes = 0;
@@ -41,7 +45,7 @@ class TraceBuffer {
       events_.push_back(event);
   }
   std::span<const TraceEvent> events() const { return events_; }
-  std::uint64_t dropped() const { return dropped_; }  // since the beginning
+  std::uint64_t dropped() const { return dropped_; }  // since construction; clear() does not reset it
   void clear() { events_.clear(); }
 
  private:
@@ -49,10 +53,10 @@ class TraceBuffer {
   std::uint64_t dropped_ = 0;
 };
 
-// From its construction to its end, on the compute track.
+// Adds an event on the compute track that lasts from construction to destruction.
 class TraceSpan {
  public:
-  // `trace`: none is null.
+  // A null `trace` records nothing.
   explicit TraceSpan(TraceBuffer* trace, const char* name, std::uint32_t layer = TraceEvent::kNone)
       : trace_(trace) {
     if (trace == nullptr) return;

@@ -4,7 +4,7 @@
 
 #include <string_view>
 
-#include "base/allocation_counter.h"
+#include "base/testing/allocation_counter.h"
 
 namespace moeflux {
 namespace {
@@ -28,7 +28,7 @@ TEST(TraceBuffer, IsEmptyAtFirst) {
   EXPECT_EQ(buffer.dropped(), 0u);
 }
 
-TEST(TraceBuffer, KeepsEventsWholeAndInTheOrderInWhichTheyCame) {
+TEST(TraceBuffer, KeepsEventsInOrder) {
   TraceBuffer buffer(8);
   for (const std::uint32_t layer : {3u, 1u, 2u}) buffer.add(event_of(layer));
   ASSERT_EQ(buffer.events().size(), 3u);
@@ -45,7 +45,7 @@ TEST(TraceBuffer, KeepsEventsWholeAndInTheOrderInWhichTheyCame) {
   EXPECT_EQ(last.end, TraceClock::time_point(microseconds(7)));
 }
 
-TEST(TraceBuffer, WhenFullKeepsTheOldestAndCountsTheRest) {
+TEST(TraceBuffer, KeepsTheOldestEventsWhenFullAndCountsTheDroppedOnes) {
   TraceBuffer buffer(4);
   for (std::uint32_t layer = 0; layer < 7; ++layer) buffer.add(event_of(layer));
   ASSERT_EQ(buffer.events().size(), 4u);
@@ -53,7 +53,7 @@ TEST(TraceBuffer, WhenFullKeepsTheOldestAndCountsTheRest) {
   EXPECT_EQ(buffer.dropped(), 3u);
 }
 
-TEST(TraceBuffer, OnceEmptiedHasRoomAgainAndRemembersWhatWasDropped) {
+TEST(TraceBuffer, AcceptsEventsAgainAfterClearAndKeepsTheDropCount) {
   TraceBuffer buffer(2);
   for (std::uint32_t layer = 0; layer < 3; ++layer) buffer.add(event_of(layer));
   buffer.clear();
@@ -65,14 +65,14 @@ TEST(TraceBuffer, OnceEmptiedHasRoomAgainAndRemembersWhatWasDropped) {
   EXPECT_EQ(buffer.dropped(), 3u);
 }
 
-TEST(TraceBuffer, WithoutCapacityDropsEverything) {
+TEST(TraceBuffer, DropsEverythingWithCapacityZero) {
   TraceBuffer buffer(0);
   buffer.add(event_of(1));
   EXPECT_TRUE(buffer.events().empty());
   EXPECT_EQ(buffer.dropped(), 1u);
 }
 
-TEST(TraceBuffer, AllocatesNothingOnceItIsMade) {
+TEST(TraceBuffer, AllocatesNothingAfterConstruction) {
   TraceBuffer buffer;
   const AllocationCounter counter;
   for (int round = 0; round < 3; ++round) {

@@ -1,14 +1,14 @@
 #pragma once
-// Scratch memory for one forward pass: a bump pointer with scopes.
+// Scratch memory for one forward pass: a bump allocator with scopes.
 //
-// Its size is planned once, with bytes_for(), and never grows; taking more than was planned is a
-// contract violation, not a run-time condition. A Scope gives back, when it ends, everything taken since
-// it began; scopes nest like the blocks they live in. What is taken outside any scope stays taken.
+// Its size is computed once, with bytes_for(), and never grows; taking more than that is a contract
+// violation, not a runtime error. The end of a Scope releases everything taken since its start; scopes nest
+// like blocks. Memory taken outside of any scope is never released.
 //
 //   Workspace::Scope scratch(workspace);
-//   const std::span<float> normed = workspace.take<float>(dim);   // 64-byte aligned, indeterminate
+//   const std::span<float> normed = workspace.take<float>(dim);   // 64-byte aligned, indeterminate contents
 //
-// Owns its memory. One thread at a time; not moved while a Scope is open.
+// Owns its memory. One thread at a time. Must not be moved while a Scope is open.
 
 #include <algorithm>
 #include <cstddef>
@@ -34,15 +34,16 @@ class Workspace {
     return Workspace(std::move(memory));
   }
 
-  // One without memory: what it hands out must not be touched, and high_water() tells how much was.
+  // A workspace without memory, to measure how much a computation takes: see high_water(). The spans that it
+  // returns must not be accessed.
   static Workspace measuring() {
     Workspace workspace{AlignedBuffer()};
     workspace.is_measuring_ = true;
     return workspace;
   }
 
-  // What take<T>(count) uses up, its padding included; nothing when that does not fit 64 bits. A plan is
-  // the checked sum of these.
+  // The bytes that take<T>(count) uses, including padding, or nullopt if they do not fit 64 bits. The
+  // capacity of a workspace is the checked sum of these.
   template <class T>
   static std::optional<std::uint64_t> bytes_for(std::uint64_t count) {
     const auto bytes = checked_multiply(count, sizeof(T));
@@ -51,11 +52,11 @@ class Workspace {
     return *padded / kAlignment * kAlignment;
   }
 
-  // `count` elements that nothing else uses until the innermost open scope ends.
+  // `count` elements, reserved until the innermost open scope ends.
   template <class T>
   std::span<T> take(std::size_t count) {
     static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>,
-                  "a workspace holds plain data: nothing is constructed or destroyed in it");
+                  "a workspace holds plain data: it runs no constructors or destructors");
     static_assert(alignof(T) <= kAlignment);
     const auto bytes = bytes_for<T>(count);
     MF_REQUIRE(bytes && *bytes <= capacity() - used_, "the workspace was planned for what is taken from it");
@@ -71,7 +72,7 @@ class Workspace {
   }
   std::size_t used() const { return used_; }
 
-  // The most that was ever in use: capacity() above this was planned for nothing.
+  // The peak of used(). Capacity above this is never needed.
   std::size_t high_water() const { return high_water_; }
 
   class Scope {
@@ -94,7 +95,7 @@ class Workspace {
 
   explicit Workspace(AlignedBuffer memory) : memory_(std::move(memory)) {}
 
-  // When measuring: an address that is nobody's, so that two things taken are still apart.
+  // When measuring, an address without memory, so that spans taken at the same time still do not overlap.
   std::byte* base() { return is_measuring_ ? reinterpret_cast<std::byte*>(kAlignment) : memory_.data(); }
 
   AlignedBuffer memory_;

@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "base/expect_contract.h"
+#include "base/testing/expect_contract.h"
 
 namespace moeflux {
 namespace {
@@ -18,7 +18,7 @@ Workspace workspace_of(std::size_t capacity) {
   return *std::move(workspace);
 }
 
-TEST(Workspace, WhatIsTakenIsAlignedAndApart) {
+TEST(Workspace, ReturnsAlignedSpansThatDoNotOverlap) {
   Workspace workspace = workspace_of(1024);
   const std::span<float> floats = workspace.take<float>(3);
   const std::span<char> chars = workspace.take<char>(65);
@@ -36,7 +36,7 @@ TEST(Workspace, WhatIsTakenIsAlignedAndApart) {
   EXPECT_EQ(workspace.used(), 64 + 128 + 64);
 }
 
-TEST(Workspace, ScopeGivesBackWhatWasTakenInIt) {
+TEST(Workspace, ReleasesMemoryAtTheEndOfAScope) {
   Workspace workspace = workspace_of(256);
   const std::span<int> kept = workspace.take<int>(1);
   for (int pass = 0; pass < 3; ++pass) {
@@ -52,7 +52,7 @@ TEST(Workspace, ScopeGivesBackWhatWasTakenInIt) {
   EXPECT_EQ(kept.size(), 1);
 }
 
-TEST(Workspace, MeasuringTellsWhatTheSameStepsTakeOfMemory) {
+TEST(Workspace, MeasuresWhatTheSameStepsTake) {
   const auto take_some = [](Workspace& workspace) {
     Workspace::Scope outer(workspace);
     workspace.take<float>(100);
@@ -68,11 +68,11 @@ TEST(Workspace, MeasuringTellsWhatTheSameStepsTakeOfMemory) {
   take_some(real);
   EXPECT_EQ(real.high_water(), measured.high_water());
   EXPECT_EQ(real.capacity(), real.high_water());
-  measured.take<std::byte>(std::size_t{1} << 40);  // no memory is behind it
+  measured.take<std::byte>(std::size_t{1} << 40);  // allocates nothing
   EXPECT_GE(measured.high_water(), std::size_t{1} << 40);
 }
 
-TEST(Workspace, RemembersTheMostThatWasInUse) {
+TEST(Workspace, RemembersItsPeak) {
   Workspace workspace = workspace_of(1024);
   {
     Workspace::Scope scope(workspace);
@@ -83,19 +83,19 @@ TEST(Workspace, RemembersTheMostThatWasInUse) {
   EXPECT_EQ(workspace.high_water(), 512);
 }
 
-TEST(Workspace, OfCapacityZeroGivesEmptySpans) {
+TEST(Workspace, ReturnsEmptySpansWithCapacityZero) {
   Workspace workspace = workspace_of(0);
   EXPECT_TRUE(workspace.take<float>(0).empty());
   EXPECT_CONTRACT(workspace.take<float>(1), "the workspace was planned");
 }
 
-TEST(Workspace, TakingMoreThanPlannedIsAContractViolation) {
+TEST(Workspace, ForbidsTakingMoreThanPlanned) {
   Workspace workspace = workspace_of(128);
   workspace.take<char>(65);
   EXPECT_CONTRACT(workspace.take<char>(1), "the workspace was planned");
 }
 
-TEST(Workspace, CountsThatWouldWrapAroundAreContractViolations) {
+TEST(Workspace, ForbidsCountsThatWouldWrapAround) {
   Workspace workspace = workspace_of(128);
   constexpr std::size_t kMax = std::numeric_limits<std::size_t>::max();
   EXPECT_CONTRACT(workspace.take<double>(kMax / 8 + 2), "the workspace was planned");
@@ -104,7 +104,7 @@ TEST(Workspace, CountsThatWouldWrapAroundAreContractViolations) {
   EXPECT_FALSE(Workspace::bytes_for<char>(kMax));
 }
 
-RC_GTEST_PROP(Workspace, ThePlanIsExactlyWhatIsUsed, ()) {
+RC_GTEST_PROP(Workspace, UsesExactlyWhatWasPlanned, ()) {
   const auto counts = *rc::gen::container<std::vector<std::size_t>>(rc::gen::inRange<std::size_t>(0, 1000));
   std::uint64_t planned = 0;
   for (const std::size_t count : counts) planned += *Workspace::bytes_for<float>(count);

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-// One line a code: its name in C, and in the library.
+// One line per code: its name in C and in the library.
 #define MF_EACH_CODE(X)                                      \
   X(MF_NOT_FOUND, not_found)                                 \
   X(MF_IO_FAILED, io_failed)                                 \
@@ -35,7 +35,7 @@
 
 namespace moeflux {
 
-// A new ErrorCode does not compile before it has a line above, and with it a number in moeflux.h.
+// A new ErrorCode does not compile until it has a line above, and with it a number in moeflux.h.
 mf_status status_of(ErrorCode code) {
   switch (code) {
 #define MF_CASE(in_c, in_library) \

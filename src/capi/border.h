@@ -1,8 +1,8 @@
 #pragma once
-// The border between C and the library: what comes in is checked, and nothing is thrown out.
+// The border between C and the library: arguments are checked, and no exception leaves.
 //
-// Every function of moeflux.h that can fail runs inside at_the_border(): a Status becomes an mf_status and a
-// message, and so does an exception. Pure functions; any thread.
+// Every function of moeflux.h that can fail runs inside at_the_border(), which turns a Status or an exception
+// into an mf_status and a message. Pure functions; any thread.
 
 #include <moeflux.h>
 
@@ -18,7 +18,7 @@ namespace moeflux {
 
 mf_status status_of(ErrorCode code);
 
-// Fills `why`, if there is one; what does not fit is cut at the end of a character. Gives `status` back.
+// Copies `message` to `why` if it is not null, cut between characters if it is too long. Returns `status`.
 mf_status fail(mf_message* why, mf_status status, std::string_view message) noexcept;
 
 // Runs `call`, a function that returns a Status.
@@ -41,9 +41,9 @@ Error null_argument(std::string_view name);
 Error wrong_struct_size(std::string_view name, std::size_t expected, std::size_t found);
 Error unknown_option(std::string_view name);
 
-// A struct of options as this library knows it; `given` may be null. What an older caller does not have is 0
-// here; what a newer one has beyond it must be 0 there. `first_size` is the size that the struct had in its
-// first version.
+// Reads an options struct of any version; `given` may be null. Fields that an older caller does not have are
+// 0. Fields of a newer caller beyond this version must be 0. `first_size` is the size of the struct's first
+// version.
 template <class Options>
 Result<Options> read_options(const Options* given, std::string_view name, std::size_t first_size) {
   Options options{};

@@ -8,22 +8,21 @@
 #include <string_view>
 #include <vector>
 
-#include "base/printable.h"
 #include "capi/border.h"
 #include "capi/handles.h"
-#include "io/drive.h"
+#include "engine/option_text.h"
 #include "io/posix_file_system.h"
 
 namespace moeflux {
 namespace {
 
-// The sizes of the first version. A field that is added later comes after these, and leaves them as they are.
+// Sizes of the first versions. Later fields come after these and do not change them.
 constexpr std::size_t kFirstEngineOptions = offsetof(mf_engine_options, expert_cache_bytes);
 constexpr std::size_t kFirstEngineInfo = offsetof(mf_engine_info, expert_slots);
 constexpr std::size_t kFirstExpertStatistics = sizeof(mf_expert_statistics);
 constexpr std::size_t kFirstStepOptions = sizeof(mf_step_options);
 
-// A new StepPoint does not compile before it has a number in moeflux.h.
+// A new StepPoint does not compile until it has a number in moeflux.h.
 mf_step_point point_of(StepPoint point) {
   switch (point) {
     case StepPoint::embedding: return MF_EMBEDDING;
@@ -39,47 +38,40 @@ mf_step_point point_of(StepPoint point) {
   return MF_RESIDUAL;
 }
 
-Status take_streaming(const mf_engine_options& given, EngineOptions& options) {
-  options.expert_cache_bytes = given.expert_cache_bytes;
-  if (given.io != nullptr) {
-    Result<DriveChoice> drive = parse_drive_choice(given.io);
-    if (!drive) return std::move(drive).error().during("io");
-    options.drive = *drive;
-  }
-  if (given.prefetch != MF_PREFETCH_PREVIOUS && given.prefetch != MF_PREFETCH_OFF)
-    return Error(ErrorCode::invalid_argument, fmt::format("{} is none of MF_PREFETCH_*", given.prefetch));
-  options.prefetches = given.prefetch != MF_PREFETCH_OFF;
-  options.verifies_reads = given.verify_reads != 0;
-  return {};
-}
-
-Status take_numerics(const mf_engine_options& given, EngineOptions& options) {
-  const auto take = [](const char* name, auto names, auto& value, std::string_view what) -> Status {
-    if (name == nullptr) return {};
-    for (const auto one : names)
-      if (name_of(one) == name) {
-        value = one;
-        return {};
-      }
-    return Error(ErrorCode::invalid_argument, fmt::format("'{}' is no {}", printable(name), what));
-  };
-  MF_TRY_STATUS(take(given.precision, std::array{Precision::exact, Precision::fast}, options.precision,
-                     "precision: \"exact\" or \"fast\""));
-  return take(given.kv_numbers, std::array{KvNumbers::f32, KvNumbers::bf16, KvNumbers::int8},
-              options.kv_numbers, "kind of keys and values: \"f32\", \"bf16\" or \"int8\"");
-}
+// Options that are text in C, and what sets each.
+struct TextOption {
+  std::string_view name;
+  const char* mf_engine_options::*text;  // NULL: the default
+  SetEngineOption set;
+};
+constexpr std::array kTextOptions{
+    TextOption{"isa", &mf_engine_options::isa, set_isa},
+    TextOption{"io", &mf_engine_options::io, set_drive},
+    TextOption{"precision", &mf_engine_options::precision, set_precision},
+    TextOption{"kv_numbers", &mf_engine_options::kv_numbers, set_kv_dtype},
+};
 
 Result<EngineOptions> options_of(const mf_engine_options& given) {
   EngineOptions options;
-  if (given.isa != nullptr) options.isa = given.isa;
+  for (const TextOption& option : kTextOptions) {
+    const char* const text = given.*option.text;
+    if (text == nullptr) continue;
+    Status set = option.set(options, text);
+    if (!set) return std::move(set).error().during(option.name);
+  }
   options.threads = given.threads;
   options.context = given.context;
   if (given.step_rows != 0) options.step_rows = given.step_rows;
   options.experts_per_token = given.experts_per_token;
   if (given.kv_budget_bytes != 0) options.kv_budget_bytes = given.kv_budget_bytes;
   options.usable_memory_bytes = given.usable_memory_bytes;
-  MF_TRY_STATUS(take_streaming(given, options));
-  MF_TRY_STATUS(take_numerics(given, options));
+  options.expert_cache_bytes = given.expert_cache_bytes;
+  if (given.prefetch != MF_PREFETCH_PREVIOUS && given.prefetch != MF_PREFETCH_OFF)
+    return Error(
+        ErrorCode::invalid_argument,
+        fmt::format("prefetch: expected MF_PREFETCH_PREVIOUS or MF_PREFETCH_OFF, found {}", given.prefetch));
+  options.prefetches = given.prefetch == MF_PREFETCH_PREVIOUS;
+  options.verifies_reads = given.verify_reads != 0;
   return options;
 }
 
@@ -104,32 +96,20 @@ mf_engine_info info_of(const Engine& engine) {
 
 mf_expert_statistics statistics_of(const ExpertStatistics& found) {
   static_assert(sizeof(ExpertStatistics) == sizeof(mf_expert_statistics) - 2 * sizeof(std::uint32_t),
-                "every counter has a field in moeflux.h");
-  const auto nanoseconds = [](std::chrono::nanoseconds time) {
-    return static_cast<std::uint64_t>(time.count());
-  };
+                "every field of moeflux.h is filled");
   mf_expert_statistics statistics{};
-  statistics.hits = found.hits;
-  statistics.misses = found.misses;
-  statistics.late = found.late;
-  statistics.reads = found.reads;
-  statistics.demanded_bytes = found.demanded_bytes;
-  statistics.speculated_bytes = found.speculated_bytes;
-  statistics.filled_bytes = found.filled_bytes;
-  statistics.useful_bytes = found.useful_bytes;
-  statistics.late_bytes = found.late_bytes;
-  statistics.wasted_bytes = found.wasted_bytes;
-  statistics.useful_guesses = found.useful_guesses;
-  statistics.late_guesses = found.late_guesses;
-  statistics.wrong_guesses = found.wrong_guesses;
-  statistics.waiting_ns = nanoseconds(found.waiting);
-  statistics.reading_ns = nanoseconds(found.reading);
+#define MF_COUNTER(name) statistics.name = found.name;
+  MF_EXPERT_COUNTERS(MF_COUNTER)
+#undef MF_COUNTER
+#define MF_TIME(name) statistics.name##_ns = static_cast<std::uint64_t>(found.name.count());
+  MF_EXPERT_TIMES(MF_TIME)
+#undef MF_TIME
   return statistics;
 }
 
-// Fills a struct of the caller's with `found`, as far as the caller knows it.
+// Fills the caller's struct with `found`, up to the size that the caller knows.
 template <class Struct>
-Status hand_out(Struct found, std::string_view name, std::size_t first_size, Struct* out) {
+Status copy_out(Struct found, std::string_view name, std::size_t first_size, Struct* out) {
   const std::uint32_t size = out->struct_size;
   if (size < first_size) return wrong_struct_size(name, sizeof(Struct), size);
   found.struct_size = size;
@@ -137,7 +117,7 @@ Status hand_out(Struct found, std::string_view name, std::size_t first_size, Str
   return {};
 }
 
-// `tokens` keeps what the segment refers to.
+// `tokens` gets the ids that the segment refers to.
 Result<Segment> segment_of(const mf_segment& given, const Engine& engine, std::vector<TokenId>& tokens) {
   if (given.session == nullptr) return null_argument("session");
   if (&given.session->session.engine() != &engine)
@@ -145,21 +125,15 @@ Result<Segment> segment_of(const mf_segment& given, const Engine& engine, std::v
   if (given.tokens == nullptr) return null_argument("tokens");
   for (const std::uint32_t token : std::span(given.tokens, given.count)) tokens.emplace_back(token);
   Segment segment{&given.session->session, tokens, WantedLogits::none, {}};
-  std::size_t rows = 0;
   switch (given.logits) {
     case MF_LOGITS_NONE: break;
-    case MF_LOGITS_LAST:
-      segment.logits = WantedLogits::last;
-      rows = 1;
-      break;
-    case MF_LOGITS_ALL:
-      segment.logits = WantedLogits::all;
-      rows = given.count;
-      break;
+    case MF_LOGITS_LAST: segment.logits = WantedLogits::last; break;
+    case MF_LOGITS_ALL: segment.logits = WantedLogits::all; break;
     default:
       return Error(ErrorCode::invalid_argument,
                    fmt::format("{} is none of MF_LOGITS_*", static_cast<int>(given.logits)));
   }
+  const std::size_t rows = segment.logits_rows();
   if (rows > 0 && given.out == nullptr) return null_argument("out");
   if (rows > 0) segment.out = {given.out, rows * engine.config().vocabulary};
   return segment;
@@ -205,7 +179,8 @@ mf_status mf_engine_open(const mf_engine_options* options, mf_engine** engine, m
     if (known.packed_model == nullptr) return null_argument("packed_model");
     MF_TRY(const EngineOptions wanted, options_of(known));
     PosixFileSystem files;
-    MF_TRY(auto opened, Engine::open(files, known.packed_model, wanted));
+    MF_TRY(PackedModel model, PackedModel::open(files, known.packed_model));
+    MF_TRY(auto opened, Engine::open(files, std::move(model), wanted));
     *engine = new mf_engine{std::move(opened)};
     return {};
   });
@@ -217,7 +192,7 @@ mf_status mf_engine_get_info(const mf_engine* engine, mf_engine_info* info, mf_m
   return at_the_border(why, [&]() -> Status {
     if (engine == nullptr) return null_argument("engine");
     if (info == nullptr) return null_argument("info");
-    return hand_out(info_of(*engine->engine), "mf_engine_info", kFirstEngineInfo, info);
+    return copy_out(info_of(*engine->engine), "mf_engine_info", kFirstEngineInfo, info);
   });
 }
 
@@ -226,7 +201,7 @@ mf_status mf_engine_get_expert_statistics(const mf_engine* engine, mf_expert_sta
   return at_the_border(why, [&]() -> Status {
     if (engine == nullptr) return null_argument("engine");
     if (statistics == nullptr) return null_argument("statistics");
-    return hand_out(statistics_of(engine->engine->expert_statistics()), "mf_expert_statistics",
+    return copy_out(statistics_of(engine->engine->expert_statistics()), "mf_expert_statistics",
                     kFirstExpertStatistics, statistics);
   });
 }

@@ -9,7 +9,7 @@
 #include "capi/border.h"
 #include "capi/handles.h"
 #include "generation/generate.h"
-#include "text/messages.h"
+#include "text/template/messages.h"
 
 namespace moeflux {
 namespace {
@@ -29,7 +29,7 @@ mf_finish finish_of(FinishReason reason) {
   return MF_FINISH_END;
 }
 
-// Tells the callback, and listens to its answer.
+// Forwards events to the callback, which may stop the generation.
 class CallbackListener final : public GenerationListener {
  public:
   CallbackListener(mf_event_callback callback, void* user) : callback_(callback), user_(user) {}
@@ -119,7 +119,7 @@ Result<GenerationOptions> generation_options_of(const mf_generate_options& given
   return options;
 }
 
-// Through the template, as a text, or as tokens; and the tools, for the reply.
+// Makes the prompt from messages, text or tokens, and reads the tools for the reply.
 Status read_prompt(const mf_generate_options& given, const ModelText& text, GenerationRequest& request) {
   const int ways =
       int{given.messages != nullptr} + int{given.prompt != nullptr} + int{given.tokens != nullptr};

@@ -1,7 +1,7 @@
 #pragma once
-// What the opaque handles of moeflux.h are, and how the structs of C become those of the library.
+// The opaque handles of moeflux.h, and the conversion of C structs to the library's.
 //
-// A session holds its engine, so handles may be given back in any order. Threads: as moeflux.h says.
+// A session holds its engine, so handles may be released in any order. Threads: as in moeflux.h.
 
 #include <moeflux.h>
 
@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "base/result.h"
-#include "engine/engine.h"
+#include "engine/session.h"
 #include "generation/model_text.h"
 #include "layers/step_observer.h"
 
@@ -38,7 +38,7 @@ struct mf_ctx {
       : session(std::move(started)), name(std::move(called)) {}
   moeflux::Session session;
   const std::string name;
-  moeflux::ExpertStatistics counted_from;  // what mf_prefetch_stats leaves out
+  moeflux::ExpertStatistics counted_from;  // subtracted by mf_prefetch_stats
   mutable mf_message last = {};
 };
 
@@ -48,8 +48,7 @@ struct mf_cancel {
 
 namespace moeflux {
 
-// The options of a step, with the observer that they make necessary. Stays where it is: it points into
-// itself.
+// The options of a step and the observer that they need. Not movable: it points into itself.
 class StepOptionsOfC {
  public:
   explicit StepOptionsOfC(const mf_step_options& options) : observer_(options), options_(options) {}
@@ -75,7 +74,7 @@ class StepOptionsOfC {
   const mf_step_options options_;
 };
 
-// context_full unless `count` more tokens fit: known before any of them is looked at or run.
+// context_full unless `count` more tokens fit. Checked before any of them is read or run.
 Status expect_room(const Session& session, std::size_t count);
 
 Result<mf_step_options> read_step_options(const mf_step_options* given);

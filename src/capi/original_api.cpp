@@ -10,15 +10,15 @@
 
 #include "capi/border.h"
 #include "capi/handles.h"
-#include "capi/originals.h"
 #include "capi/saving.h"
 #include "io/posix_file_system.h"
+#include "library/originals.h"
 #include "model/packed_model.h"
 
 namespace moeflux {
 namespace {
 
-// Where a failure is told when there is no context to tell it to.
+// Gets the message of a failure without a context.
 thread_local mf_message last_without_context = {};
 
 mf_message* last_of(const mf_ctx* ctx) { return ctx != nullptr ? &ctx->last : &last_without_context; }
@@ -72,7 +72,7 @@ Status remove_range(Session& session, int seq_id, int p0, int p1) {
   return {};
 }
 
-// 0 is the model's own, also when more is asked for.
+// Returns 0, the model's own number, also for numbers above it.
 std::uint32_t clamped_experts(const ModelConfig& config, int asked) {
   if (asked <= 0) return 0;
   std::uint32_t most = std::numeric_limits<std::uint32_t>::max();
@@ -105,12 +105,10 @@ mf_ctx* mf_init_model(const char* weights, const char* manifest, const char* /*v
     MF_TRY(const PackedOriginals packed,
            packed_model_of(files, weights, manifest, experts_dir, use_2bit != 0));
     EngineOptions options;
-    options.precision = Precision::exact;  // as the original, whose callers have no word for another
-    {
-      MF_TRY(const PackedModel model, PackedModel::open(files, packed.path));
-      options.experts_per_token = clamped_experts(model.config(), experts_per_token);
-    }
-    MF_TRY(const auto engine, Engine::open(files, packed.path, options));
+    options.precision = Precision::exact;  // as in the original, whose API cannot choose
+    MF_TRY(PackedModel model, PackedModel::open(files, packed.path));
+    options.experts_per_token = clamped_experts(model.config(), experts_per_token);
+    MF_TRY(const auto engine, Engine::open(files, std::move(model), options));
     MF_TRY(Session session, engine->new_session());
     ctx = new mf_ctx(std::move(session), packed.name);
     return {};

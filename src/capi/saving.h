@@ -1,14 +1,14 @@
 #pragma once
-// A session to and from a buffer of the caller's. Pure functions.
+// Saves a session to a buffer of the caller and loads it from one. Pure functions.
 
 #include <cstddef>
 
 #include "base/result.h"
-#include "engine/engine.h"
+#include "engine/session.h"
 
 namespace moeflux {
 
-// The bytes written; buffer_too_small, and nothing written, if they would be more than `size`.
+// Returns the number of bytes written, or buffer_too_small if they exceed `size`; then nothing is written.
 Result<std::size_t> save_into(const Session& session, void* buffer, std::size_t size);
 Status load_from(Session& session, const void* bytes, std::size_t size);
 

@@ -11,7 +11,7 @@
 namespace moeflux {
 namespace {
 
-// Hands `found` over if there is room for it; `needed` says how much there is in any case.
+// Copies `found` to `out` if it fits. Sets `needed` to its size in any case.
 template <class T, class Found>
 Status hand_over(const Found& found, std::string_view what, T* out, std::size_t room, std::size_t* needed) {
   *needed = found.size();

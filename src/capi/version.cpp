@@ -1,4 +1,4 @@
 #include <moeflux.h>
 
-// The one function that is about the shared library and not about models.
+// The only function about the shared library itself.
 const char* mf_version(void) { return MOEFLUX_VERSION; }

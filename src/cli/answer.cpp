@@ -7,7 +7,7 @@
 namespace moeflux::cli {
 namespace {
 
-// Arguments as templates want them, an object; as text where they are not JSON after all.
+// Arguments as an object, as templates expect them; as text if they are not valid JSON.
 Json arguments_of(std::string_view json) {
   Result<Json> parsed = parse_json(json, "arguments");
   return parsed ? *std::move(parsed) : Json(json);

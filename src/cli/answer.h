@@ -1,5 +1,5 @@
 #pragma once
-// A reply, collected: text, reasoning and tool calls as a message of the assistant. One thread at a time.
+// Collects a reply: text, reasoning and tool calls, as a message of the assistant. One thread at a time.
 
 #include <string>
 

@@ -9,13 +9,14 @@
 
 #include "cli/terminal/interrupt.h"
 #include "cli/terminal/terminal.h"
+#include "cli/terminal/utf8.h"
 
 namespace moeflux::cli {
 namespace {
 
 constexpr std::string_view kDim = "\x1b[2m", kPlain = "\x1b[0m", kClearLine = "\r\x1b[K";
 
-// What is typed during an answer is not shown in the middle of it; it is still there for the next line.
+// Turns echo off during an answer. What the user types meanwhile goes to the next line.
 class WithoutEcho {
  public:
   explicit WithoutEcho(bool is_terminal)
@@ -48,8 +49,9 @@ StandardTerminal::StandardTerminal(std::filesystem::path history_file)
       is_terminal_(can_edit_lines(STDIN_FILENO, STDOUT_FILENO, std::getenv("TERM"))),
       has_style_(is_terminal_ && !wants_no_color()),
       editor_(STDIN_FILENO, STDOUT_FILENO, std::getenv("TERM"), history_,
-              [](std::string_view) { return Chat::commands(); }) {
-  // A history that cannot be read or written is no reason not to talk.
+              [](std::string_view) { return Chat::commands(); }),
+      output_(STDOUT_FILENO, std::getenv("TERM")) {
+  // The chat works without its history, so errors of the file are ignored.
   if (is_terminal_ && !history_file_.empty()) (void)history_.load(history_file_);
 }
 
@@ -68,13 +70,18 @@ std::string StandardTerminal::dimmed(std::string_view text) const {
 
 Status StandardTerminal::write(std::string_view text, Style style) {
   progress("");
-  return style == Style::reasoning ? write_all(STDOUT_FILENO, dimmed(text)) : write_all(STDOUT_FILENO, text);
+  const std::string bytes = output_.bytes_for(text);
+  return write_all(STDOUT_FILENO, style == Style::reasoning ? dimmed(bytes) : bytes);
 }
 
 void StandardTerminal::note(std::string_view line) {
   progress("");
-  const std::string text = dimmed(line) + "\n";
-  (void)write_all(is_terminal_ ? STDOUT_FILENO : STDERR_FILENO, text);
+  if (!is_terminal_) {
+    (void)write_all(STDERR_FILENO, std::string(line) + "\n");
+    return;
+  }
+  const std::string text = output_.bytes_for(clean_utf8(line));
+  (void)write_all(STDOUT_FILENO, dimmed(text) + output_.bytes_for("\n"));
 }
 
 void StandardTerminal::progress(std::string_view line) {

@@ -1,16 +1,17 @@
 #pragma once
-// The terminal that `moeflux chat` runs in, or the pipes that stand for one.
+// The terminal of `moeflux chat`, or the pipes in its place.
 //
-// On a terminal notes are dimmed between the answers (unless NO_COLOR is set); where standard output is none, it gets
-// the answers alone and notes go to standard error. Lines that were entered are kept in a file between runs.
-// One thread at a time, and one at a time in a process.
+// On a terminal, output is wrapped at words and notes are dimmed unless NO_COLOR is set. If standard output
+// is not a terminal, it gets the answers alone and notes go to standard error. Entered lines are kept in a
+// file between runs. One thread at a time, and one object per process.
 
 #include <filesystem>
 #include <string>
 
-#include "cli/chatting.h"
+#include "cli/commands/chat.h"
 #include "cli/terminal/history.h"
 #include "cli/terminal/line_editor.h"
+#include "cli/terminal/wrapped_output.h"
 
 namespace moeflux::cli {
 
@@ -21,6 +22,7 @@ class StandardTerminal final : public ChatTerminal {
   ~StandardTerminal() override;
 
   Result<Line> read_line() override;
+  bool shows_input() const override { return is_terminal_; }
   Status write(std::string_view text, Style style) override;
   void note(std::string_view line) override;
   void progress(std::string_view line) override;
@@ -34,6 +36,7 @@ class StandardTerminal final : public ChatTerminal {
   bool has_progress_ = false;
   History history_;
   LineEditor editor_;
+  WrappedOutput output_;
 };
 
 }  // namespace moeflux::cli

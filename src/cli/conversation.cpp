@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "text/messages.h"
+#include "text/template/messages.h"
 
 namespace moeflux::cli {
 namespace {

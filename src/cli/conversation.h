@@ -1,9 +1,9 @@
 #pragma once
-// What was said in a chat: messages as chat templates take them, and the ways in which a person edits them.
+// The messages of a chat, in the form that chat templates take, and the edits that a user makes.
 //
-// A file of a conversation is the JSON array of its messages, so that `moeflux run --messages` and others read it.
-// States: the last message is a person's or a tool's (awaits_answer), or it is the model's, or there is none.
-// One thread at a time.
+// A conversation's file is the JSON array of its messages, so `moeflux run --messages` and other programs can
+// read it. States: the last message is from the user or a tool (awaits_answer), or from the model, or there
+// is none. One thread at a time.
 
 #include <optional>
 #include <string>
@@ -21,24 +21,24 @@ class Conversation {
 
   const Json& messages() const { return messages_; }
   bool is_empty() const { return messages_.empty(); }
-  // The last message is not the model's.
+  // True if the last message is from the user or a tool.
   bool awaits_answer() const;
 
-  // It is a person's.
+  // True if the last message is from the user.
   bool ends_with_a_question() const;
 
-  // What the model is told before everything else; empty: nothing. Replaces what it was told before.
+  // Replaces the system message; empty: removes it.
   void set_system(std::string_view text);
   std::string system() const;
 
   void say(std::string_view text);
-  void answer(Json message);  // the model's
+  void answer(Json message);  // a message of the model
 
-  // Forgets the last thing that a person said and all that followed. False: nobody has said anything.
+  // Removes the last message of the user and all later ones. False if there is none.
   bool undo();
-  // Forgets what followed the last thing that a person or a tool said. False: there is nothing to answer.
+  // Removes what follows the last message of the user or a tool. False if there is nothing to answer.
   bool take_back_answer();
-  // All but the system message.
+  // Removes everything except the system message.
   void clear();
 
  private:

@@ -1,13 +1,18 @@
 #include "cli/conversation.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "base/testing/states.h"
 
 namespace moeflux::cli {
 namespace {
 
+using test::States;
+
 Json answer(std::string_view text) { return {{"role", "assistant"}, {"content", text}}; }
 
-TEST(Conversation, AwaitsAnAnswerAfterAPersonSpoke) {
+TEST(Conversation, AwaitsAnAnswerAfterAUserMessage) {
   Conversation conversation;
   EXPECT_FALSE(conversation.awaits_answer());
   conversation.set_system("be brief");
@@ -21,7 +26,7 @@ TEST(Conversation, AwaitsAnAnswerAfterAPersonSpoke) {
             R"({"role":"assistant","content":"hi"}])");
 }
 
-TEST(Conversation, UndoForgetsTheLastThingThatAPersonSaid) {
+TEST(Conversation, UndoRemovesTheLastUserMessage) {
   Conversation conversation;
   conversation.say("one");
   conversation.answer(answer("1"));
@@ -34,7 +39,7 @@ TEST(Conversation, UndoForgetsTheLastThingThatAPersonSaid) {
   EXPECT_FALSE(conversation.undo());
 }
 
-TEST(Conversation, AnAnswerCanBeTakenBack) {
+TEST(Conversation, CanTakeBackAnAnswer) {
   Conversation conversation;
   EXPECT_FALSE(conversation.take_back_answer());
   conversation.set_system("x");
@@ -47,7 +52,7 @@ TEST(Conversation, AnAnswerCanBeTakenBack) {
   EXPECT_EQ(conversation.messages().size(), 2u);
 }
 
-TEST(Conversation, HasOneSystemMessageAndClearingKeepsIt) {
+TEST(Conversation, KeepsItsOneSystemMessageWhenCleared) {
   Conversation conversation;
   conversation.say("hello");
   conversation.set_system("a");
@@ -60,7 +65,7 @@ TEST(Conversation, HasOneSystemMessageAndClearingKeepsIt) {
   EXPECT_TRUE(conversation.is_empty());
 }
 
-TEST(Conversation, IsTheSameAfterBeingWrittenAndRead) {
+TEST(Conversation, RoundTripsThroughItsFile) {
   Conversation conversation;
   conversation.set_system("Übung \"1\"\n");
   conversation.say("hello");
@@ -70,10 +75,10 @@ TEST(Conversation, IsTheSameAfterBeingWrittenAndRead) {
   EXPECT_EQ(read->messages(), conversation.messages());
 }
 
-TEST(Conversation, ThatIsNoneIsRefusedByName) {
+TEST(Conversation, RejectsAnInvalidFileByName) {
   const Result<Conversation> read = Conversation::parse(R"({"role":"user"})", "chat.json");
   ASSERT_FALSE(read);
-  EXPECT_NE(read.error().message().find("chat.json"), std::string::npos);
+  EXPECT_THAT(read, States("chat.json"));
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ ExitCode exit_code_of(const Error& error) {
     case ErrorCode::trailing_bytes:
     case ErrorCode::wrong_model:
     case ErrorCode::wrong_numerics:
-    case ErrorCode::bad_checksum:  // of a snapshot file; the model is sound
+    case ErrorCode::bad_checksum:  // of a snapshot file; the model is intact
     case ErrorCode::position_mismatch:
     case ErrorCode::no_checkpoint:
     case ErrorCode::cannot_truncate_recurrent:

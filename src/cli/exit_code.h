@@ -1,6 +1,6 @@
 #pragma once
-// What the process says to scripts: 0 ok, 1 failure, 2 usage, 3 model not found or invalid, 4 not enough
-// memory or disk, 5 I/O error, 130 and 143 after SIGINT and SIGTERM.
+// The exit codes: 0 ok, 1 failure, 2 usage, 3 model not found or invalid, 4 not enough memory or disk, 5 I/O
+// error, 130 and 143 after SIGINT and SIGTERM.
 
 #include "base/result.h"
 

@@ -8,7 +8,7 @@
 namespace moeflux::cli {
 namespace {
 
-TEST(ExitCode, TellsScriptsWhatKindOfFailureItWas) {
+TEST(ExitCode, FollowsFromTheErrorCode) {
   const std::vector<std::pair<ErrorCode, int>> expected{
       {ErrorCode::not_found, 3},   {ErrorCode::corrupt_data, 3},     {ErrorCode::unsupported, 3},
       {ErrorCode::no_space, 4},    {ErrorCode::out_of_memory, 4},    {ErrorCode::io_failed, 5},

@@ -1,87 +1,61 @@
-#include "cli/run_options.h"
+#include "cli/generation_flags.h"
 
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>
 
 #include "base/printable.h"
-#include "base/sizes.h"
+#include "cli/flag_groups.h"
 
 namespace moeflux::cli {
-namespace {
 
-// Of the layers that have experts; 0: none has.
-std::uint32_t own_experts_per_token(const ModelConfig& config) {
-  for (const LayerConfig& layer : config.layers)
-    if (const auto* moe = std::get_if<MoeConfig>(&layer.mlp)) return moe->experts_per_token;
-  return 0;
+// min_keep and top_logprobs have no flags.
+const SamplingOptionNames kSamplingFlagNames{
+    .temperature = "--temp",
+    .top_p = "--top-p",
+    .min_p = "--min-p",
+    .repeat_last_n = "--repeat-last-n",
+    .repetition_penalty = "--repeat-penalty",
+    .presence_penalty = "--presence-penalty",
+    .frequency_penalty = "--frequency-penalty",
+    .logit_bias = "--logit-bias",
+};
+
+void add_sampling_flags(CLI::App& command, SamplingFlags& sampling) {
+  const auto add = [&](const std::string& name, auto& value, const std::string& help) {
+    command.add_option(name, value, help)->group(kSampling);
+  };
+  add("--temp,--temperature", sampling.temperature, "0: always the most probable token");
+  add("--top-k", sampling.top_k, "Only the K most probable; 0 or less: all");
+  add("--top-p", sampling.top_p, "Only the most probable that together reach this probability");
+  add("--min-p", sampling.min_p, "Only those at least this probable relative to the most probable");
+  add("--repeat-penalty", sampling.repetition_penalty, "Penalty on tokens of prompt and reply; 1: none");
+  add("--presence-penalty", sampling.presence_penalty, "Subtracted once from generated tokens");
+  add("--frequency-penalty", sampling.frequency_penalty,
+      "Subtracted for each occurrence of a generated token");
+  add("--repeat-last-n", sampling.repeat_last_n,
+      "Tokens that penalties look at (default 64; -1: all, 0: none)");
+  add("--logit-bias", sampling.logit_bias, "TOKEN+BIAS or TOKEN-BIAS, as in 15043-inf; may be repeated");
+  command.get_option("--logit-bias")->allow_extra_args(false);
+  add("-s,--seed", sampling.seed,
+      "The same seed gives the same text (default and -1: a different one each time)");
 }
 
-}  // namespace
-
-Result<Precision> parse_precision(std::string_view name) {
-  for (const Precision precision : {Precision::exact, Precision::fast})
-    if (name == name_of(precision)) return precision;
-  return Error{ErrorCode::invalid_argument,
-               fmt::format("--precision must be exact or fast, found '{}'", printable(name))};
-}
-
-Result<KvNumbers> parse_kv_numbers(std::string_view name) {
-  for (const KvNumbers numbers : {KvNumbers::f32, KvNumbers::bf16, KvNumbers::int8})
-    if (name == name_of(numbers)) return numbers;
-  return Error{ErrorCode::invalid_argument,
-               fmt::format("--kv must be f32, bf16 or int8, found '{}'", printable(name))};
-}
-
-Status take_streaming(const StreamingFlags& flags, EngineOptions& options) {
-  if (!flags.expert_cache.empty()) {
-    Result<std::uint64_t> bytes = parse_size(flags.expert_cache);
-    if (!bytes) return std::move(bytes).error().during("--expert-cache");
-    if (*bytes == 0)
-      return Error{ErrorCode::invalid_argument, "--expert-cache must have room for an expert, found 0"};
-    options.expert_cache_bytes = *bytes;
-  }
-  if (!flags.io.empty()) {
-    Result<DriveChoice> drive = parse_drive_choice(flags.io);
-    if (!drive) return std::move(drive).error().during("--io");
-    options.drive = *drive;
-  }
-  if (!flags.prefetch.empty() && flags.prefetch != "previous" && flags.prefetch != "off")
-    return Error{ErrorCode::invalid_argument,
-                 fmt::format("--prefetch must be previous or off, found '{}'", printable(flags.prefetch))};
-  options.prefetches = flags.prefetch != "off";
-  options.verifies_reads = flags.verify_reads;
-  return {};
-}
-
-Result<EngineOptions> engine_options_of(const EngineFlags& flags) {
-  EngineOptions options;
-  if (!flags.precision.empty()) {
-    MF_TRY(options.precision, parse_precision(flags.precision));
-  }
-  if (!flags.kv.empty()) {
-    MF_TRY(options.kv_numbers, parse_kv_numbers(flags.kv));
-  }
-  MF_TRY_STATUS(select_kernels(flags.isa));
-  options.isa = flags.isa;
-  options.threads = flags.threads;
-  options.context = flags.context;
-  if (flags.step_rows != 0) options.step_rows = flags.step_rows;
-  options.experts_per_token = flags.top_experts;
-  MF_TRY_STATUS(take_streaming(flags.streaming, options));
-  return options;
-}
-
-bool warn_of_top_experts(std::uint32_t top_experts, const ModelConfig& config, LogSink& log) {
-  const std::uint32_t own = own_experts_per_token(config);
-  if (top_experts == 0 || top_experts >= own) return false;
-  log.write(LogLevel::warning,
-            fmt::format("running with {} of {} experts a token: this is not the model's own arithmetic",
-                        top_experts, own));
-  return true;
+void add_reply_flags(CLI::App& command, ReplyFlags& reply) {
+  command
+      .add_option("-n,--n-predict,--predict,--max-tokens", reply.max_tokens,
+                  "Maximum tokens (default and -1: as many as fit in the context)")
+      ->group(kReply);
+  command.add_option("--stop", reply.stop, "The reply ends before this text; may be repeated")
+      ->allow_extra_args(false)
+      ->group(kReply);
+  command.add_flag("--json-object", reply.json_object, "The reply is exactly one JSON object")->group(kReply);
+  command.add_flag("--ignore-eos", reply.ignores_end, "Continue after the model ended its reply")
+      ->group(kReply);
 }
 
 Result<LogitBias> parse_logit_bias(std::string_view text) {

@@ -8,6 +8,22 @@
 #include "base/sizes.h"
 
 namespace moeflux::cli {
+namespace {
+
+// Reads the next line without its newline, or the start of one that is too long. False at the end of the
+// input.
+bool read_line(std::istream& in, std::string& line) {
+  line.clear();
+  std::streambuf& buffer = *in.rdbuf();
+  for (int c = buffer.sbumpc(); c != std::char_traits<char>::eof(); c = buffer.sbumpc()) {
+    if (c == '\n') return true;
+    line += static_cast<char>(c);
+    if (line.size() > kMaxLineBytes) return true;
+  }
+  return !line.empty();
+}
+
+}  // namespace
 
 Result<std::string> read_all(std::istream& in, std::uint64_t limit_bytes, std::string_view name) {
   std::string text;
@@ -23,11 +39,33 @@ Result<std::string> read_all(std::istream& in, std::uint64_t limit_bytes, std::s
   return text;
 }
 
-Result<NamedText> read_file_or_input(FileSystem& files, const std::string& path, std::istream& in,
-                                     std::uint64_t limit_bytes) {
+Status for_each_line(std::istream& in,
+                     FunctionRef<Status(const std::string& line, std::uint64_t number)> each) {
+  std::string line;
+  for (std::uint64_t number = 1; read_line(in, line); ++number) {
+    if (line.size() > kMaxLineBytes)
+      return Error{ErrorCode::unsupported, fmt::format("line {} has {}, a line has at most {}", number,
+                                                       human_bytes(line.size()), human_bytes(kMaxLineBytes))};
+    if (!line.empty() && line.back() == '\r') line.pop_back();
+    MF_TRY_STATUS(each(line, number));
+  }
+  if (in.bad()) return Error{ErrorCode::io_failed, "cannot read standard input"};
+  return {};
+}
+
+Result<NamedText> read_file_or_input(FileSystem& files, std::string_view flag, const std::string& path,
+                                     std::istream& in, std::uint64_t limit_bytes) {
   NamedText read;
-  read.name = path == "-" ? std::string(kStandardInput) : path;
-  MF_TRY(read.text, path == "-" ? read_all(in, limit_bytes, read.name) : files.read_text(path, limit_bytes));
+  if (path == "-") {
+    read.name = kStandardInput;
+    MF_TRY(read.text, read_all(in, limit_bytes, read.name));
+    return read;
+  }
+  read.name = path;
+  Result<std::string> text = files.read_text(path, limit_bytes);
+  if (!text && text.error().code() == ErrorCode::not_found)
+    return Error{ErrorCode::invalid_argument, fmt::format("{}: {}", flag, text.error().message())};
+  MF_TRY(read.text, std::move(text));
   return read;
 }
 

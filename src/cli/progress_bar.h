@@ -1,6 +1,6 @@
 #pragma once
-// One line on a terminal that says how far a long job is, at what rate, and when it will end. Nothing at all where
-// standard error is not a terminal. One thread at a time.
+// One line on a terminal with the progress of a long job, its rate and its time left. A no-op if standard
+// error is not a terminal. One thread at a time.
 
 #include <chrono>
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace moeflux::cli {
 
-// "packing 42 % [########..........] 91.3 GB of 217.4 GB, 1.31 GB/s, 1 min 36 s left". `kept_bytes` of the done ones
-// were there before and do not count for the rate.
+// "packing 42 % [########..........] 91.3 GB of 217.4 GB, 1.31 GB/s, 1 min 36 s left". `kept_bytes` of the
+// done bytes existed before the job and do not count for the rate.
 std::string progress_line(std::string_view label, std::uint64_t done_bytes, std::uint64_t kept_bytes,
                           std::uint64_t total_bytes, double seconds);
 
@@ -23,7 +23,7 @@ class ProgressBar {
 
   void update(std::uint64_t done_bytes, std::uint64_t kept_bytes, std::uint64_t total_bytes);
 
-  double seconds() const;  // since it was made
+  double seconds() const;  // since construction
 
  private:
   std::string label_;

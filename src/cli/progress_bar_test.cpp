@@ -16,23 +16,23 @@ using testing::StartsWith;
 
 constexpr std::uint64_t kGb = 1'000'000'000;
 
-TEST(ProgressLine, SaysHowFarAtWhatRateAndHowLongItWillTake) {
+TEST(ProgressLine, StatesProgressRateAndTimeLeft) {
   EXPECT_EQ(progress_line("packing", 90 * kGb, 0, 200 * kGb, 90),
             "packing  45 % [#########...........] 90.0 GB of 200.0 GB, 1.00 GB/s, 1 min 50 s left");
 }
 
-TEST(ProgressLine, CountsForTheRateOnlyWhatThisRunDid) {
+TEST(ProgressLine, CountsOnlyThisRunForTheRate) {
   EXPECT_THAT(progress_line("packing", 150 * kGb, 100 * kGb, 200 * kGb, 10),
               HasSubstr("5.00 GB/s, 10 s left"));
 }
 
-TEST(ProgressLine, MakesNoEstimateFromNothing) {
+TEST(ProgressLine, MakesNoEstimateWithoutData) {
   EXPECT_THAT(progress_line("packing", kGb, 0, 2 * kGb, 0.1), EndsWith("1.00 GB of 2.00 GB"));
   EXPECT_THAT(progress_line("packing", kGb, kGb, 2 * kGb, 10), EndsWith("1.00 GB of 2.00 GB"));
   EXPECT_THAT(progress_line("packing", 0, 0, 2 * kGb, 10), Not(HasSubstr("left")));
 }
 
-TEST(ProgressLine, IsFullAtTheEndAndEmptyAtTheBeginning) {
+TEST(ProgressLine, IsEmptyAtTheStartAndFullAtTheEnd) {
   EXPECT_THAT(progress_line("verifying", 0, 0, kGb, 0),
               StartsWith("verifying   0 % [....................] 0 B"));
   EXPECT_THAT(progress_line("verifying", kGb, 0, kGb, 1),
@@ -40,17 +40,17 @@ TEST(ProgressLine, IsFullAtTheEndAndEmptyAtTheBeginning) {
   EXPECT_THAT(progress_line("verifying", kGb, 0, kGb, 1), EndsWith(", 0 s left"));
 }
 
-TEST(ProgressLine, OfNothingIsDone) {
+TEST(ProgressLine, IsDoneForAnEmptyJob) {
   EXPECT_THAT(progress_line("packing", 0, 0, 0, 1), HasSubstr("100 % [###"));
 }
 
-TEST(ProgressLine, SpeaksOfHoursWhereThereAreAny) {
+TEST(ProgressLine, PrintsHoursIfAny) {
   EXPECT_THAT(progress_line("packing", kGb, 0, 7200 * kGb, 1), HasSubstr("1 h 59 min left"));
   EXPECT_THAT(progress_line("packing", kGb, 0, 60 * kGb, 1), HasSubstr(", 59 s left"));
   EXPECT_THAT(progress_line("packing", kGb, 0, 61 * kGb, 1), HasSubstr(", 1 min 0 s left"));
 }
 
-TEST(ProgressBar, SaysNothingWhereStandardErrorIsNoTerminal) {
+TEST(ProgressBar, PrintsNothingIfStandardErrorIsNotATerminal) {
   testing::internal::CaptureStderr();
   {
     ProgressBar bar("packing");

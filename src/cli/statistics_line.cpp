@@ -31,7 +31,7 @@ std::string statistics_line(const GenerationResult& result, const StreamingRepor
   if (numbers.prompt_rows > 0)
     line += fmt::format(", {} tok/s", short_number(numbers.prompt_tokens_per_second()));
   if (numbers.reused_tokens > 0) line += fmt::format(", {} reused", with_thousands(numbers.reused_tokens));
-  // Where there is room for all, each is read once: nothing to tell.
+  // If all experts fit, each is read once: nothing to report.
   if (report.slots < report.records) line += streaming_part(numbers.reply_steps, numbers.reply_steps.rows);
   switch (result.reason) {
     case FinishReason::length: return line + " · stopped at the limit of tokens";
@@ -74,21 +74,14 @@ void show_streaming(const Engine& engine, bool is_quiet, LogSink& log) {
 }
 
 Json json_of(const ExpertStatistics& experts) {
-  return {{"hits", experts.hits},
-          {"misses", experts.misses},
-          {"late", experts.late},
-          {"reads", experts.reads},
-          {"demanded_bytes", experts.demanded_bytes},
-          {"speculated_bytes", experts.speculated_bytes},
-          {"filled_bytes", experts.filled_bytes},
-          {"useful_bytes", experts.useful_bytes},
-          {"late_bytes", experts.late_bytes},
-          {"wasted_bytes", experts.wasted_bytes},
-          {"useful_guesses", experts.useful_guesses},
-          {"late_guesses", experts.late_guesses},
-          {"wrong_guesses", experts.wrong_guesses},
-          {"waiting_seconds", std::chrono::duration<double>(experts.waiting).count()},
-          {"reading_seconds", std::chrono::duration<double>(experts.reading).count()}};
+  Json json;
+#define MF_COUNTER(name) json[#name] = experts.name;
+  MF_EXPERT_COUNTERS(MF_COUNTER)
+#undef MF_COUNTER
+#define MF_TIME(name) json[#name "_seconds"] = std::chrono::duration<double>(experts.name).count();
+  MF_EXPERT_TIMES(MF_TIME)
+#undef MF_TIME
+  return json;
 }
 
 std::string memory_line(const MemoryPlan& plan) {

@@ -16,12 +16,12 @@ GenerationResult result() {
   return result;
 }
 
-TEST(StatisticsLine, SaysWhatWasDoneAndHowFast) {
+TEST(StatisticsLine, StatesTokensAndSpeed) {
   EXPECT_EQ(statistics_line(result(), {}),
             "38 tokens · 41.3 tok/s · prompt 1,217 tokens, 2,000 tok/s, 17 reused");
 }
 
-TEST(StatisticsLine, LeavesOutWhatThereIsNot) {
+TEST(StatisticsLine, OmitsWhatIsZero) {
   GenerationResult nothing = result();
   nothing.statistics.reply_tokens = 0;
   nothing.statistics.reused_tokens = 1217;
@@ -34,7 +34,7 @@ TEST(StatisticsLine, LeavesOutWhatThereIsNot) {
   EXPECT_EQ(statistics_line(one, {}), "1 token · 1.09 tok/s · prompt 1 token, 1.67 tok/s");
 }
 
-TEST(StatisticsLine, SaysWhyAReplyDidNotEndByItself) {
+TEST(StatisticsLine, StatesWhyAReplyDidNotEndByItself) {
   GenerationResult stopped = result();
   stopped.reason = FinishReason::cancelled;
   EXPECT_TRUE(statistics_line(stopped, {}).ends_with(" · stopped"));
@@ -44,7 +44,7 @@ TEST(StatisticsLine, SaysWhyAReplyDidNotEndByItself) {
   EXPECT_TRUE(statistics_line(stopped, {}).ends_with(" · the context is full"));
 }
 
-TEST(StatisticsLine, SaysHowTheExpertsCameWhereNotAllHaveRoom) {
+TEST(StatisticsLine, StatesStreamingIfNotAllExpertsFit) {
   GenerationResult streamed = result();
   StepStatistics& steps = streamed.statistics.reply_steps;
   steps.rows = 38;
@@ -66,7 +66,7 @@ TEST(StatisticsLine, SaysHowTheExpertsCameWhereNotAllHaveRoom) {
   EXPECT_FALSE(statistics_line(streamed, report).find("hits") != std::string::npos);
 }
 
-TEST(StreamingLine, SaysHowManyHaveRoomAndHowTheyAreRead) {
+TEST(StreamingLine, StatesRoomAndDrive) {
   StreamingReport report;
   EXPECT_EQ(streaming_line(report), "none: every token visits all weights");
   report.slots = 1280;
@@ -77,7 +77,7 @@ TEST(StreamingLine, SaysHowManyHaveRoomAndHowTheyAreRead) {
   EXPECT_EQ(streaming_line(report), "room for all 10,240 · io_uring, direct reads");
 }
 
-TEST(MemoryLine, SaysWhereItGoes) {
+TEST(MemoryLine, StatesEachPart) {
   MemoryPlan plan;
   plan.weights_bytes = 3'000'000;
   plan.derived_bytes = 1'000'000;

@@ -1,5 +1,5 @@
-// A real model on a drive that fails: every kind of fault at every read of a run of Tern. Here, because a checkpoint has
-// to be packed first.
+// A real model on a drive that fails: every kind of fault at every read of a run of Tern. Here, because a
+// checkpoint has to be packed first.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "cli/model_choice.h"
-#include "engine/engine.h"
-#include "io/faulty_drive.h"
+#include "engine/session.h"
 #include "io/posix_file_system.h"
-#include "io/temporary_directory.h"
+#include "io/testing/faulty_drive.h"
+#include "io/testing/temporary_directory.h"
+#include "library/model_choice.h"
 
 namespace moeflux::cli {
 namespace {
@@ -34,7 +34,8 @@ struct StreamingTern : testing::Test {
 
   StreamingTern() {
     const auto tern = std::filesystem::path(MOEFLUX_REPOSITORY) / "models" / "tern";
-    Result<ChosenModel> model = choose_model(files, {tern.string(), ""}, {temporary / "cache", {}, {}}, log);
+    Result<ChosenModel> model = choose_model(files, {tern.string(), ""}, {temporary / "cache", {}, {}}, log,
+                                             [](const PackProgress&) {});
     EXPECT_TRUE(model) << model.error().message();
     if (model) packed = model->packed;
   }
@@ -50,15 +51,15 @@ struct StreamingTern : testing::Test {
     options.store.wrap_drive = [this](std::unique_ptr<Drive> drive) -> std::unique_ptr<Drive> {
       return std::make_unique<FaultyDrive>(std::move(drive), faults);
     };
-    Result<std::shared_ptr<Engine>> engine = Engine::open(files, packed, options);
+    Result<std::shared_ptr<Engine>> engine = Engine::open(files, *PackedModel::open(files, packed), options);
     EXPECT_TRUE(engine) << engine.error().message();
     return *engine;
   }
 
   using Logits = std::vector<float>;
 
-  // A prompt and two tokens. Says the error of the first step that fails, runs that step again with a drive that is
-  // sound, and goes on.
+  // A prompt and two tokens. Says the error of the first step that fails, runs that step again with a drive
+  // that is sound, and goes on.
   std::string run(Engine& engine, std::vector<Logits>& logits) {
     std::string error;
     Session session = *engine.new_session();
@@ -132,11 +133,11 @@ TEST_F(StreamingTern, SurvivesAFileThatEndsAtEveryRead) {
 TEST_F(StreamingTern, SurvivesAFlippedBitAtEveryRead) {
   fail_everywhere(DriveFaultKind::flipped_bit, "checksum");
 }
-TEST_F(StreamingTern, SurvivesADriveThatDoesNotAnswerAtEveryRead) {
+TEST_F(StreamingTern, SurvivesASilentDriveAtEveryRead) {
   fail_everywhere(DriveFaultKind::stuck, "no answer");
 }
 
-TEST_F(StreamingTern, GoesOnAfterShortReads) {
+TEST_F(StreamingTern, ContinuesAfterShortReads) {
   const std::shared_ptr<Engine> engine = open(DriveKind::pread, true, std::chrono::seconds(10));
   std::vector<Logits> undisturbed, cut;
   EXPECT_EQ(run(*engine, undisturbed), "");

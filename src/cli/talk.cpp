@@ -4,17 +4,16 @@
 
 #include "base/printable.h"
 #include "base/sizes.h"
+#include "cli/chosen_model.h"
 #include "cli/input.h"
 #include "model/packed_model.h"
 #include "sampling/weight.h"
-#include "text/messages.h"
+#include "text/template/messages.h"
 
 namespace moeflux::cli {
 namespace {
 
-constexpr std::uint64_t kMaxFileBytes = 16 * kMiB;
-
-// A quarter of the experts.
+// Room for a quarter of the experts.
 std::uint64_t demo_expert_cache_bytes(const PackedModel& packed) {
   std::uint64_t bytes = 0;
   for (const ExpertFile& file : packed.manifest().experts) bytes += file.bytes;
@@ -22,7 +21,7 @@ std::uint64_t demo_expert_cache_bytes(const PackedModel& packed) {
 }
 
 Result<Json> read_kwargs(const TalkFlags& flags) {
-  MF_TRY(Json kwargs, parse_template_kwargs(flags.template_kwargs));
+  MF_TRY(Json kwargs, parse_template_kwargs(flags.rendering.kwargs));
   if (flags.reasoning == "on" || flags.reasoning == "off")
     kwargs["enable_thinking"] = flags.reasoning == "on";
   else if (!flags.reasoning.empty() && flags.reasoning != "auto")
@@ -38,36 +37,35 @@ Result<Talk> Talk::open(FileSystem& files, const TalkFlags& flags, const Places&
   MF_TRY(Json kwargs, read_kwargs(flags));
   Json tools;
   ToolSchemas schemas;
-  if (!flags.tools.empty()) {
-    MF_TRY(const std::string text, files.read_text(flags.tools, kMaxFileBytes));
-    MF_TRY(tools, parse_tools(text, flags.tools));
-    MF_TRY(schemas, ToolSchemas::read(tools, flags.tools));
+  if (!flags.rendering.tools.empty()) {
+    MF_TRY(const std::string text, files.read_text(flags.rendering.tools, kMaxTemplateBytes));
+    MF_TRY(tools, parse_tools(text, flags.rendering.tools));
+    MF_TRY(schemas, ToolSchemas::read(tools, flags.rendering.tools));
   }
-  // Whatever can be wrong without a model is found before one is packed.
+  // Find every error that does not need a model before packing one.
   MF_TRY(const GenerationOptions plain, generation_options_of(flags.sampling, flags.reply, {}));
-  MF_TRY_STATUS(check(plain.sampling, kMaxSampledVocabulary));
+  MF_TRY_STATUS(check(plain.sampling, kMaxSampledVocabulary, kSamplingFlagNames));
   if (!plain.stop.empty()) MF_TRY_STATUS(StopStrings::check(plain.stop));
   std::string template_source;
-  if (!flags.chat_template.empty()) {
-    MF_TRY(template_source, files.read_text(flags.chat_template, kMaxFileBytes));
-    MF_TRY_STATUS(ChatTemplate::parse(template_source, flags.chat_template));
+  if (!flags.rendering.chat_template.empty()) {
+    MF_TRY(template_source, files.read_text(flags.rendering.chat_template, kMaxTemplateBytes));
+    MF_TRY_STATUS(ChatTemplate::parse(template_source, flags.rendering.chat_template));
   }
-  MF_TRY(ChosenModel model, choose_model(files, flags.model, places, log));
+  MF_TRY(ChosenModel model, choose_model_with_bar(files, flags.model, places, log));
   MF_TRY(ModelText model_text, ModelText::open(files, model.packed));
   auto text = std::make_unique<ModelText>(std::move(model_text));
-  if (!flags.chat_template.empty()) {
-    MF_TRY_STATUS(text->use_template(template_source, flags.chat_template));
+  if (!flags.rendering.chat_template.empty()) {
+    MF_TRY_STATUS(text->use_template(template_source, flags.rendering.chat_template));
   }
   MF_TRY(GenerationOptions options, generation_options_of(flags.sampling, flags.reply, text->defaults()));
-  MF_TRY(const PackedModel packed, PackedModel::open(files, model.packed));
-  MF_TRY_STATUS(check(options.sampling, packed.config().vocabulary));
+  MF_TRY(PackedModel packed, PackedModel::open(files, model.packed));
+  MF_TRY_STATUS(check(options.sampling, packed.config().vocabulary, kSamplingFlagNames));
 
-  // The demo shows what streaming is: a cache that is smaller than the model.
+  // The demo shows streaming: its cache is smaller than the model.
   if (model.is_demo && engine_options.expert_cache_bytes == 0)
     engine_options.expert_cache_bytes = demo_expert_cache_bytes(packed);
-  MF_TRY(TracedEngine engine,
-         TracedEngine::open(files, model.packed, engine_options, flags.engine.streaming.trace));
-  warn_of_top_experts(flags.engine.top_experts, engine->config(), log);
+  MF_TRY(TracedEngine engine, TracedEngine::open(files, std::move(packed), engine_options, flags.engine.trace));
+  warn_of_top_experts(flags.engine.options.experts_per_token, engine->config(), log);
   if (text->chat_templates() == nullptr && engine->config().family == Family::deepseek_v3) {
     log.write(LogLevel::info, "the model has no chat template; using the built-in one of DeepSeek-V3");
     MF_TRY_STATUS(text->use_template(deepseek_v3_template(), "the built-in template"));
@@ -109,8 +107,8 @@ Result<GenerationResult> Talk::answer(const Json& messages, GenerationListener& 
   return run(std::move(prompt), listener, cancel);
 }
 
-Result<GenerationResult> Talk::go_on(std::string_view words, GenerationListener& listener,
-                                     const std::atomic<bool>* cancel) {
+Result<GenerationResult> Talk::continue_text(std::string_view words, GenerationListener& listener,
+                                             const std::atomic<bool>* cancel) {
   MF_TRY(Prompt prompt, text_prompt(*text_, words, true));
   return run(std::move(prompt), listener, cancel);
 }

@@ -1,8 +1,8 @@
 #pragma once
-// A model that is ready to talk: its engine, one session, its text, and the options that a user gave.
+// A model that is ready to answer: its engine, one session, its text, and the user's options.
 //
-// `run` asks it once, `chat` again and again; both go through generate(), the one generation loop. The session keeps
-// what it has seen, so a conversation that goes on runs only what is new. One thread at a time.
+// `run` asks it once, `chat` repeatedly; both use generate(), the one generation loop. The session keeps its
+// tokens, so a conversation runs only the new ones. One thread at a time.
 
 #include <atomic>
 #include <memory>
@@ -11,12 +11,14 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/result.h"
-#include "cli/model_choice.h"
-#include "cli/run_options.h"
+#include "cli/engine_flags.h"
+#include "cli/generation_flags.h"
+#include "cli/input.h"
 #include "cli/traced_engine.h"
-#include "engine/engine.h"
+#include "engine/session.h"
 #include "generation/generate.h"
 #include "generation/model_text.h"
+#include "library/model_choice.h"
 
 namespace moeflux::cli {
 
@@ -25,36 +27,34 @@ struct TalkFlags {
   EngineFlags engine;
   SamplingFlags sampling;
   ReplyFlags reply;
-  std::string tools;            // a JSON file of tools; empty: none
-  std::string chat_template;    // a Jinja file instead of the model's own
-  std::string template_kwargs;  // a JSON object of further variables for the template
-  std::string reasoning;  // "on", "off" (the template's enable_thinking), or "auto": as the template has it
+  RenderingFlags rendering;
+  std::string reasoning;  // "on", "off" (the template's enable_thinking), or "auto": the template's default
 };
 
-// What of a reply is told apart from its text; the rest is text, as the model writes it.
+// Which parts of a reply are separated from its text.
 enum class ReplyReading { all, reasoning, nothing };
 
 class Talk {
  public:
-  // Reads everything small first: a wrong flag is found before the weights are read.
+  // Reads the small files first, so a wrong flag is found before the weights are read.
   static Result<Talk> open(FileSystem& files, const TalkFlags& flags, const Places& places, LogSink& log);
 
   const ChosenModel& model() const { return model_; }
   Engine& engine() { return *engine_; }
-  // Writes the last of --trace; once, after the last answer.
+  // Writes the end of --trace. Call once, after the last answer.
   Status finish_trace() const { return engine_.finish_trace(); }
   Session& session() { return session_; }
   const ModelText& text() const { return *text_; }
   const GenerationOptions& options() const { return options_; }
 
-  // The answer to a conversation, told to `listener` as it comes.
+  // Answers a conversation and reports to `listener` as the answer arrives.
   Result<GenerationResult> answer(const Json& messages, GenerationListener& listener,
                                   const std::atomic<bool>* cancel, ReplyReading reading = ReplyReading::all);
-  // Goes on with a text, without a template.
-  Result<GenerationResult> go_on(std::string_view words, GenerationListener& listener,
-                                 const std::atomic<bool>* cancel);
+  // Continues a text, without a template.
+  Result<GenerationResult> continue_text(std::string_view words, GenerationListener& listener,
+                                         const std::atomic<bool>* cancel);
 
-  // Another answer to the same question: the attempt is added to the seed that the user gave.
+  // Makes later answers differ: the attempt is added to the user's seed.
   void set_attempt(std::uint64_t attempt) { attempt_ = attempt; }
   std::uint64_t attempt() const { return attempt_; }
 

@@ -1,5 +1,5 @@
 #pragma once
-// Text in the columns of a page. Pure functions: any thread.
+// Text in columns of a page. Pure functions; any thread.
 
 #include <cstddef>
 #include <string>
@@ -9,8 +9,8 @@ namespace moeflux::cli {
 
 inline constexpr std::size_t kPageColumns = 100;
 
-// "label   text", in lines of at most kPageColumns; the text begins after `label_columns` and goes on below
-// itself. Lines break at spaces, or in a long word after a whole character. Control characters become '?'.
+// "label   text", in lines of at most kPageColumns. The text starts after `label_columns`, on every line.
+// Lines break at spaces, or within a long word after a whole character. Control characters become '?'.
 std::string wrapped(std::string_view label, std::size_t label_columns, std::string_view text);
 
 }  // namespace moeflux::cli

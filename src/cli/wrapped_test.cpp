@@ -7,12 +7,12 @@
 namespace moeflux::cli {
 namespace {
 
-TEST(Wrapped, IsOneLineWhereThatIsEnough) {
+TEST(Wrapped, IsOneLineIfThatIsEnough) {
   EXPECT_EQ(wrapped("label", 8, "some text"), "label   some text\n");
   EXPECT_EQ(wrapped("", 4, ""), "    \n");
 }
 
-TEST(Wrapped, GoesOnBelowItselfAndBreaksAtSpaces) {
+TEST(Wrapped, ContinuesBelowItselfAndBreaksAtSpaces) {
   const std::string word(60, 'a');
   EXPECT_EQ(wrapped("label", 8, word + " " + word), "label   " + word + "\n        " + word + "\n");
 }
@@ -30,7 +30,7 @@ TEST(Wrapped, BreaksALongWordAfterAWholeCharacter) {
   EXPECT_EQ(joined, word);
 }
 
-TEST(Wrapped, LetsNoControlCharacterThrough) { EXPECT_EQ(wrapped("", 2, "a\x1b\nb"), "  a??b\n"); }
+TEST(Wrapped, ReplacesControlCharacters) { EXPECT_EQ(wrapped("", 2, "a\x1b\nb"), "  a??b\n"); }
 
 }  // namespace
 }  // namespace moeflux::cli

@@ -6,7 +6,7 @@
 namespace moeflux {
 namespace {
 
-// The first kept one at or after `position`.
+// The first checkpoint at or after `position`.
 template <class Kept>
 auto at_or_after(Kept& kept, std::uint32_t position) {
   return std::ranges::lower_bound(kept, position, {},
@@ -59,7 +59,7 @@ std::vector<std::uint32_t> Checkpoints::positions() const {
   return positions;
 }
 
-// The newest is the one with the latest use: keep() has just made it.
+// The newest checkpoint has the latest use, because keep() has just made it.
 void Checkpoints::evict() {
   while (kept_.size() > most_ || own_bytes() > budget_bytes_) {
     auto victim = kept_.end();
@@ -67,7 +67,7 @@ void Checkpoints::evict() {
       if (kept->snapshot.position() == 0 || kept->last_use == uses_) continue;
       if (victim == kept_.end() || kept->last_use < victim->last_use) victim = kept;
     }
-    if (victim == kept_.end()) return;  // only protected ones are left
+    if (victim == kept_.end()) return;  // only position 0 and the newest are left
     kept_.erase(victim);
   }
 }

@@ -1,9 +1,9 @@
 #pragma once
 // The positions that a session can go back to.
 //
-// A few snapshots by position, bounded by a count and by bytes. When there are too many the least recently used one
-// goes, where being made and being gone back to count as use; position 0 and the newest one are never the victim.
-// One thread at a time.
+// A few snapshots by position, bounded by a count and by bytes. Beyond either bound the least recently used
+// one is evicted; making a checkpoint and going back to it count as use. Position 0 and the newest checkpoint
+// are never evicted. One thread at a time.
 
 #include <cstddef>
 #include <cstdint>
@@ -18,17 +18,17 @@ class Checkpoints {
   static constexpr std::size_t kDefaultMost = 4;
   static constexpr std::uint64_t kNoBudget = ~std::uint64_t{0};
 
-  // Under the snapshot's own position, in the place of one that was there.
+  // Keeps `snapshot` under its position, replacing the one that was there, and evicts.
   void keep(Snapshot snapshot);
 
-  // Counts as use; null when there is none.
+  // Null when there is none. Counts as use.
   const Snapshot* find(std::uint32_t position);
   const Snapshot* deepest_up_to(std::uint32_t position);
 
   void drop_after(std::uint32_t position);
   void clear() { kept_.clear(); }
 
-  // Neither evicts at once what is too much: the next keep() does.
+  // Neither evicts at once; the next keep() does.
   void set_most(std::size_t count) { most_ = count; }
   void set_budget_bytes(std::uint64_t bytes) { budget_bytes_ = bytes; }
 

@@ -14,7 +14,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-// With so many known tokens, which are what it owns: 4 bytes each.
+// Owns `tokens` known tokens of 4 bytes each.
 Snapshot snapshot_at(std::uint32_t position, std::size_t tokens = 0) {
   auto contents = std::make_shared<Snapshot::Contents>();
   contents->position = position;
@@ -27,7 +27,7 @@ void keep(Checkpoints& checkpoints, std::initializer_list<std::uint32_t> positio
   for (const std::uint32_t position : positions) checkpoints.keep(snapshot_at(position));
 }
 
-TEST(Checkpoints, AreNoneAtFirst) {
+TEST(Checkpoints, StartEmpty) {
   Checkpoints checkpoints;
   EXPECT_EQ(checkpoints.count(), 0u);
   EXPECT_EQ(checkpoints.own_bytes(), 0u);
@@ -48,7 +48,7 @@ TEST(Checkpoints, AreFoundAtExactlyTheirPosition) {
   EXPECT_THAT(checkpoints.positions(), ElementsAre(10, 20, 30));
 }
 
-TEST(Checkpoints, TheDeepestUpToAPositionIsTheNearestBelow) {
+TEST(Checkpoints, DeepestUpToFindsTheLastAtOrBeforeAPosition) {
   Checkpoints checkpoints;
   keep(checkpoints, {30, 10, 20});
   EXPECT_EQ(checkpoints.deepest_up_to(9), nullptr);
@@ -63,7 +63,7 @@ TEST(Checkpoints, TheDeepestUpToAPositionIsTheNearestBelow) {
   }
 }
 
-TEST(Checkpoints, AreAtMostFour) {
+TEST(Checkpoints, AreAtMostFourByDefault) {
   Checkpoints checkpoints;
   for (std::uint32_t position = 1; position <= 20; ++position) {
     keep(checkpoints, {position});
@@ -72,7 +72,7 @@ TEST(Checkpoints, AreAtMostFour) {
   EXPECT_THAT(checkpoints.positions(), ElementsAre(17, 18, 19, 20));
 }
 
-TEST(Checkpoints, TheLeastRecentlyMadeGoesFirstWhateverItsPosition) {
+TEST(Checkpoints, EvictsTheLeastRecentlyMadeWhateverItsPosition) {
   Checkpoints checkpoints;
   keep(checkpoints, {30, 10, 40, 20});
   keep(checkpoints, {25});
@@ -81,7 +81,7 @@ TEST(Checkpoints, TheLeastRecentlyMadeGoesFirstWhateverItsPosition) {
   EXPECT_THAT(checkpoints.positions(), ElementsAre(5, 20, 25, 40));
 }
 
-TEST(Checkpoints, BeingGoneBackToCountsAsUse) {
+TEST(Checkpoints, FindingOneCountsAsUse) {
   Checkpoints checkpoints;
   keep(checkpoints, {10, 20, 30, 40});
   EXPECT_NE(checkpoints.find(10), nullptr);
@@ -92,7 +92,7 @@ TEST(Checkpoints, BeingGoneBackToCountsAsUse) {
   EXPECT_THAT(checkpoints.positions(), ElementsAre(20, 50, 60, 70));
 }
 
-TEST(Checkpoints, LookingInVainIsNoUse) {
+TEST(Checkpoints, AFailedLookupIsNoUse) {
   Checkpoints checkpoints;
   keep(checkpoints, {10, 20, 30, 40});
   EXPECT_EQ(checkpoints.find(15), nullptr);
@@ -101,36 +101,36 @@ TEST(Checkpoints, LookingInVainIsNoUse) {
   EXPECT_THAT(checkpoints.positions(), ElementsAre(20, 30, 40, 50));
 }
 
-TEST(Checkpoints, PositionZeroNeverGoes) {
+TEST(Checkpoints, NeverEvictsPositionZero) {
   Checkpoints checkpoints;
   keep(checkpoints, {0});
   for (std::uint32_t position = 1; position <= 20; ++position) keep(checkpoints, {position});
   EXPECT_THAT(checkpoints.positions(), ElementsAre(0, 18, 19, 20));
 }
 
-TEST(Checkpoints, TheNewestNeverGoes) {
+TEST(Checkpoints, NeverEvictsTheNewest) {
   Checkpoints checkpoints;
   checkpoints.set_most(0);
   keep(checkpoints, {10});
   EXPECT_THAT(checkpoints.positions(), ElementsAre(10));
-  EXPECT_NE(checkpoints.find(10), nullptr);  // so that it is not the least recently used by its making alone
+  EXPECT_NE(checkpoints.find(10), nullptr);  // a use, so that the order of creation alone does not decide
   keep(checkpoints, {5});
   EXPECT_THAT(checkpoints.positions(), ElementsAre(5));
   keep(checkpoints, {0, 7});
   EXPECT_THAT(checkpoints.positions(), ElementsAre(0, 7));
 }
 
-TEST(Checkpoints, AnotherOfTheSamePositionTakesThePlaceOfTheFirst) {
+TEST(Checkpoints, ASecondOneAtAPositionReplacesTheFirst) {
   Checkpoints checkpoints;
   keep(checkpoints, {10, 20, 30, 40});
   checkpoints.keep(snapshot_at(10, 3));
   EXPECT_THAT(checkpoints.positions(), ElementsAre(10, 20, 30, 40));
   EXPECT_EQ(checkpoints.find(10)->tokens().size(), 3u);
-  keep(checkpoints, {50});  // 10 was the first, and is now nearly the last that was used
+  keep(checkpoints, {50});  // 10 was made first but is now the second most recently used
   EXPECT_THAT(checkpoints.positions(), ElementsAre(10, 30, 40, 50));
 }
 
-TEST(Checkpoints, AfterAPositionAreDropped) {
+TEST(Checkpoints, DropAfterAPosition) {
   Checkpoints checkpoints;
   keep(checkpoints, {10, 20, 30, 40});
   checkpoints.drop_after(45);
@@ -148,21 +148,21 @@ TEST(Checkpoints, AfterAPositionAreDropped) {
   EXPECT_EQ(checkpoints.count(), 0u);
 }
 
-TEST(Checkpoints, OwnWhatTheirSnapshotsOwn) {
+TEST(Checkpoints, OwnTheBytesOfTheirSnapshots) {
   Checkpoints checkpoints;
   checkpoints.keep(snapshot_at(10, 10));
   checkpoints.keep(snapshot_at(20, 5));
   EXPECT_EQ(checkpoints.own_bytes(), 15 * sizeof(TokenId));
 }
 
-TEST(Checkpoints, ShareTheSnapshotTheyKeep) {
+TEST(Checkpoints, ShareTheSnapshotsTheyKeep) {
   Checkpoints checkpoints;
   const Snapshot snapshot = snapshot_at(10, 10);
   checkpoints.keep(snapshot);
   EXPECT_EQ(&checkpoints.find(10)->contents(), &snapshot.contents());
 }
 
-TEST(Checkpoints, StayWithinTheirBytes) {
+TEST(Checkpoints, StayWithinTheirByteBudget) {
   Checkpoints checkpoints;
   checkpoints.set_budget_bytes(30 * sizeof(TokenId));
   for (const std::uint32_t position : {10u, 20u, 30u}) checkpoints.keep(snapshot_at(position, 10));
@@ -170,12 +170,12 @@ TEST(Checkpoints, StayWithinTheirBytes) {
   EXPECT_NE(checkpoints.find(10), nullptr);
   checkpoints.keep(snapshot_at(40, 1));
   EXPECT_THAT(checkpoints.positions(), ElementsAre(10, 30, 40));
-  checkpoints.keep(snapshot_at(50, 20));  // as many as have to go
+  checkpoints.keep(snapshot_at(50, 20));  // evicts several
   EXPECT_THAT(checkpoints.positions(), ElementsAre(40, 50));
   EXPECT_LE(checkpoints.own_bytes(), 30 * sizeof(TokenId));
 }
 
-TEST(Checkpoints, TheProtectedOnesMayBeMoreThanTheBytes) {
+TEST(Checkpoints, ProtectedOnesMayExceedTheByteBudget) {
   Checkpoints checkpoints;
   checkpoints.set_budget_bytes(1);
   keep(checkpoints, {0});
@@ -185,7 +185,7 @@ TEST(Checkpoints, TheProtectedOnesMayBeMoreThanTheBytes) {
   EXPECT_THAT(checkpoints.positions(), ElementsAre(0, 20));
 }
 
-TEST(Checkpoints, ASmallerNumberHoldsFromTheNextOn) {
+TEST(Checkpoints, ASmallerCountAppliesFromTheNextOneOn) {
   Checkpoints checkpoints;
   keep(checkpoints, {10, 20, 30, 40});
   checkpoints.set_most(2);
@@ -197,7 +197,7 @@ TEST(Checkpoints, ASmallerNumberHoldsFromTheNextOn) {
   EXPECT_THAT(checkpoints.positions(), ElementsAre(40, 50, 60));
 }
 
-TEST(Checkpoints, FewerBytesHoldFromTheNextOn) {
+TEST(Checkpoints, ASmallerBudgetAppliesFromTheNextOneOn) {
   Checkpoints checkpoints;
   for (const std::uint32_t position : {10u, 20u, 30u}) checkpoints.keep(snapshot_at(position, 10));
   checkpoints.set_budget_bytes(20 * sizeof(TokenId));

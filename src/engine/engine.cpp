@@ -9,26 +9,30 @@
 #include "base/check.h"
 #include "base/sizes.h"
 #include "base/tokens.h"
-#include "engine/pass.h"
+#include "engine/session.h"
 #include "io/machine.h"
 #include "io/parallel_read.h"
 
 namespace moeflux {
 namespace {
 
-// The options as they will be used: no zeros, nothing that this build or this model does not have.
+constexpr std::uint32_t kMaxStepRows = 1u << 20;
+constexpr unsigned kMaxThreads = 1024;
+
+// Replaces the zeros of the options by their defaults and refuses what this build or this model does not
+// have.
 Result<EngineOptions> settle(const EngineOptions& asked, const ModelConfig& config, FileSystem& files) {
   EngineOptions options = asked;
   if (options.threads == 0) options.threads = read_machine(files).physical_cores;
   if (options.threads > kMaxThreads)
     return Error(ErrorCode::invalid_argument,
-                 fmt::format("{} threads are more than {}", options.threads, kMaxThreads));
+                 fmt::format("{} threads: an engine takes at most {}", options.threads, kMaxThreads));
   if (options.context == 0) options.context = std::min(kDefaultContext, config.max_positions);
   if (options.context > config.max_positions)
-    return Error(ErrorCode::invalid_argument,
-                 fmt::format("a context of {} is longer than the model's own, {}", options.context,
-                             config.max_positions));
-  if (options.step_rows == 0) return Error(ErrorCode::invalid_argument, "a step has at least one row");
+    return Error(ErrorCode::invalid_argument, fmt::format("a context of {} exceeds the model's own of {}",
+                                                          options.context, config.max_positions));
+  if (options.step_rows == 0)
+    return Error(ErrorCode::invalid_argument, "step_rows is 0; a step needs at least one row");
   options.step_rows = std::min(options.step_rows, kMaxStepRows);
   std::uint32_t most_experts = 0;
   for (const LayerConfig& layer : config.layers) {
@@ -36,8 +40,8 @@ Result<EngineOptions> settle(const EngineOptions& asked, const ModelConfig& conf
     if (moe == nullptr) continue;
     if (options.experts_per_token > moe->experts_per_token)
       return Error(ErrorCode::invalid_argument,
-                   fmt::format("{} experts a token are more than the model's own {}",
-                               options.experts_per_token, moe->experts_per_token));
+                   fmt::format("{} experts per token exceed the model's own {}", options.experts_per_token,
+                               moe->experts_per_token));
     most_experts = std::max(most_experts, moe->experts_per_token);
   }
   if (options.experts_per_token == 0) options.experts_per_token = most_experts;
@@ -52,17 +56,6 @@ const RopeConfig* rope_of(const MixerConfig& mixer) {
 
 }  // namespace
 
-StepStatistics& StepStatistics::operator+=(const StepStatistics& other) {
-  rows += other.rows;
-  matrix_calls += other.matrix_calls;
-  fetches += other.fetches;
-  experts_handed_out += other.experts_handed_out;
-  expert_visits += other.expert_visits;
-  experts += other.experts;
-  took += other.took;
-  return *this;
-}
-
 Engine::Engine(PackedModel model, const KernelTable& kernels, const EngineOptions& options)
     : model_(std::move(model)),
       kernels_(&kernels),
@@ -72,10 +65,9 @@ Engine::Engine(PackedModel model, const KernelTable& kernels, const EngineOption
 
 Engine::~Engine() = default;
 
-Result<std::shared_ptr<Engine>> Engine::open(FileSystem& files, const std::filesystem::path& path,
+Result<std::shared_ptr<Engine>> Engine::open(FileSystem& files, PackedModel model,
                                              const EngineOptions& options) {
   MF_TRY(const KernelTable* const kernels, select_kernels(options.isa));
-  MF_TRY(PackedModel model, PackedModel::open(files, path));
   MF_TRY(EngineOptions settled, settle(options, model.config(), files));
   settled.isa = kernels->name;
   std::shared_ptr<Engine> engine(new Engine(std::move(model), *kernels, settled));
@@ -87,11 +79,12 @@ Result<std::shared_ptr<Engine>> Engine::open(FileSystem& files, const std::files
   return engine;
 }
 
-// Over memory that is only reserved: nothing is read and no page is touched before the plan is known to fit.
+// The layers are views of memory that is only reserved: nothing is read and no page is touched before the
+// memory plan is known to fit.
 Status Engine::make_layers() {
   MF_TRY(weights_, HugeBuffer::create(model_.manifest().resident_bytes));
   const Weights weights(model_, std::as_const(weights_).bytes());
-  std::vector<RopeConfig> rope_configs;  // layers with the same positions share their tables
+  std::vector<RopeConfig> rope_configs;  // layers with the same rope share its tables
   layers_.reserve(config().layers.size());
   for (std::uint32_t i = 0; i < config().layers.size(); ++i) {
     std::size_t rope = 0;
@@ -120,7 +113,7 @@ Result<MemoryPlan> Engine::plan_memory(FileSystem& files) const {
   MemoryPlan plan;
   plan.weights_bytes = model_.manifest().resident_bytes;
   for (const DecoderLayer& layer : layers_) plan.derived_bytes += layer.derived_bytes();
-  const StateShape shape = state_shape_of(config(), options_.kv_numbers);
+  const StateShape shape = state_shape_of(config(), options_.kv_dtype);
   plan.kv_bytes = std::min(shape.kv_bytes(options_.context), options_.kv_budget_bytes);
   plan.recurrent_bytes = (2 + Checkpoints::kDefaultMost) * shape.recurrent_bytes();
   MF_TRY(plan.workspace_bytes, measure_workspace());
@@ -145,7 +138,7 @@ Status Engine::make_executor() {
 }
 
 Result<Session> Engine::new_session() {
-  MF_TRY(SessionState state, SessionState::create(config(), kv_pool_, options_.context, options_.kv_numbers));
+  MF_TRY(SessionState state, SessionState::create(config(), kv_pool_, options_.context, options_.kv_dtype));
   return Session(shared_from_this(), std::move(state),
                  ExpertHistory(config().layers.size(), options_.experts_per_token));
 }
@@ -155,7 +148,7 @@ SnapshotIdentity Engine::snapshot_identity() const {
   identity.fingerprint = model_.manifest().fingerprint;
   identity.precision = options_.precision == Precision::exact ? 0 : 1;
   identity.experts_per_token = options_.experts_per_token;
-  identity.kv_numbers = static_cast<std::uint32_t>(options_.kv_numbers);
+  identity.kv_dtype = static_cast<std::uint32_t>(options_.kv_dtype);
   return identity;
 }
 
@@ -168,28 +161,27 @@ Status Engine::check_tokens(const Session& session, std::span<const TokenId> tok
   return {};
 }
 
-// All that can be wrong with a batch, before anything is done.
+// Finds everything that can be wrong with a batch, before any work.
 Status Engine::check(std::span<const Segment> batch) const {
-  if (batch.empty()) return Error(ErrorCode::invalid_argument, "a step has at least one segment");
+  if (batch.empty()) return Error(ErrorCode::invalid_argument, "a step needs at least one segment");
   std::uint64_t rows = 0;
   for (std::size_t i = 0; i < batch.size(); ++i) {
     const Segment& segment = batch[i];
     MF_REQUIRE(segment.session != nullptr && segment.session->engine_.get() == this,
                "a session is stepped by its own engine");
-    if (segment.tokens.empty()) return Error(ErrorCode::invalid_argument, "a segment has at least one token");
+    if (segment.tokens.empty())
+      return Error(ErrorCode::invalid_argument, "a segment needs at least one token");
     for (std::size_t j = 0; j < i; ++j)
       if (batch[j].session == segment.session)
-        return Error(ErrorCode::invalid_argument, "a session is in a batch only once");
+        return Error(ErrorCode::invalid_argument, "a session may appear only once in a batch");
     MF_TRY_STATUS(check_tokens(*segment.session, segment.tokens));
-    const std::uint64_t wanted = segment.logits == WantedLogits::none   ? 0
-                                 : segment.logits == WantedLogits::last ? 1
-                                                                        : segment.tokens.size();
-    MF_REQUIRE(segment.out.size() == wanted * config().vocabulary, "room for the logits that are wanted");
+    MF_REQUIRE(segment.out.size() == segment.logits_rows() * config().vocabulary,
+               "room for the logits that are wanted");
     rows += segment.tokens.size();
   }
   if (rows > options_.step_rows)
     return Error(ErrorCode::invalid_argument,
-                 fmt::format("a step of {} rows is larger than step_rows, {}", rows, options_.step_rows));
+                 fmt::format("a step of {} rows exceeds step_rows, {}", rows, options_.step_rows));
   return {};
 }
 
@@ -205,7 +197,7 @@ Result<StepStatistics> Engine::step(std::span<const Segment> batch, const StepOp
 
 Result<StepStatistics> Engine::reserve_and_run(std::span<const Segment> batch, const StepOptions& options) {
   for (const Segment& segment : batch)
-    MF_TRY_STATUS(segment.session->state_.reserve(static_cast<std::uint32_t>(segment.tokens.size())));
+    MF_TRY_STATUS(segment.session->state_.begin_step(segment.tokens));
   return run(batch, options);
 }
 
@@ -213,6 +205,11 @@ Status Engine::prepare(Session& session, std::span<const TokenId> tokens) {
   const Lock lock(mutex_);
   MF_TRY_STATUS(check_tokens(session, tokens));
   return session.state_.reserve(static_cast<std::uint32_t>(tokens.size()));
+}
+
+void Engine::abandon(Session& session) {
+  const Lock lock(mutex_);
+  session.state_.abandon();
 }
 
 Result<StepStatistics> Engine::run(std::span<const Segment> batch, const StepOptions& options) {
@@ -226,22 +223,30 @@ Result<StepStatistics> Engine::run(std::span<const Segment> batch, const StepOpt
   const std::span<StepSegment> segments = ops.take_host<StepSegment>(batch.size());
   std::uint32_t rows = 0;
   for (std::size_t i = 0; i < batch.size(); ++i) {
-    const auto count = static_cast<std::uint32_t>(batch[i].tokens.size());
-    segments[i] = {&batch[i].session->state_, rows, count, batch[i].session->position(),
-                   &batch[i].session->history_};
-    rows += count;
+    Session& session = *batch[i].session;
+    segments[i] = {.state = &session.state_,
+                   .history = &session.history_,
+                   .tokens = batch[i].tokens,
+                   .first_row = rows,
+                   .position = session.position(),
+                   .logits_rows = static_cast<std::uint32_t>(batch[i].logits_rows()),
+                   .logits = batch[i].out};
+    rows += segments[i].rows();
   }
-  const Pass pass{ops, *experts_, batch, segments, rows, options};
-  hint_experts(pass, batch);
-  MF_TRY_STATUS(forward(pass));
-  for (const Segment& segment : batch) segment.session->state_.commit(segment.tokens);
+  Step step = step_over(ops, *experts_, segments);
+  step.observer = options.observer;
+  step.routing = options.routing;
+  step.cancel = options.cancel;
+  hint_experts(step);
+  MF_TRY_STATUS(forward(step));
+  for (const Segment& segment : batch) segment.session->state_.commit();
 
   StepStatistics statistics;
   statistics.rows = rows;
   statistics.matrix_calls = ops.counters().matrix_calls - ops_before.matrix_calls;
   statistics.expert_visits = ops.counters().expert_visits - ops_before.expert_visits;
   statistics.fetches = experts_->counters().fetches - experts_before.fetches;
-  statistics.experts_handed_out = experts_->counters().handed_out - experts_before.handed_out;
+  statistics.experts_served = experts_->counters().served - experts_before.served;
   statistics.experts = experts_->statistics() - streamed_before;
   const TraceClock::time_point ended = TraceClock::now();
   statistics.took = ended - began;

@@ -38,7 +38,7 @@ Status MemoryPlan::check() const {
   return Error(
       ErrorCode::out_of_memory,
       fmt::format(
-          "not enough memory: {}; a smaller expert cache, a shorter context or fewer rows a step take less",
+          "not enough memory: {}; use a smaller expert cache, a shorter context or fewer rows per step",
           describe()));
 }
 

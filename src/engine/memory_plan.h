@@ -1,9 +1,9 @@
 #pragma once
-// What an engine will take of memory, computed before any of it is taken.
+// How much memory an engine will use, computed before it allocates any.
 //
-// The sizes are those of the packed model and of the options; the workspace is measured by running the layers on
-// operations that only count. A plan that does not fit is refused with its numbers: nothing has been read then, and
-// the machine does not find out by killing somebody. Plain values.
+// The sizes come from the packed model and the options; the workspace is measured by running the layers on
+// operations that only count. A plan that does not fit is refused with its numbers before anything is read,
+// instead of leaving it to the kernel's OOM killer. Plain values.
 
 #include <cstdint>
 #include <string>
@@ -14,22 +14,22 @@ namespace moeflux {
 
 struct MemoryPlan {
   std::uint64_t weights_bytes = 0;  // resident.bin
-  std::uint64_t derived_bytes = 0;  // matrices made of it when a model is opened (MLA)
+  std::uint64_t derived_bytes = 0;  // matrices computed from it when the model is opened (MLA)
   std::uint64_t experts_bytes = 0;
-  std::uint64_t kv_bytes = 0;  // keys and values of one session at the full context, or the budget if less
-  std::uint64_t recurrent_bytes = 0;  // of one session, both sides and its checkpoints
+  std::uint64_t kv_bytes = 0;         // one session at the full context, or the KV budget if that is less
+  std::uint64_t recurrent_bytes = 0;  // one session: both sides and its checkpoints
   std::uint64_t workspace_bytes = 0;
-  std::uint64_t usable_bytes =
-      0;  // of the machine: what is available, and what the cgroup leaves; 0: not known
+  // What the machine has available and the cgroup allows; 0: unknown.
+  std::uint64_t usable_bytes = 0;
 
   std::uint64_t total_bytes() const {
     return weights_bytes + derived_bytes + experts_bytes + kv_bytes + recurrent_bytes + workspace_bytes;
   }
 
-  // Its parts, their sum and what is usable, on one line.
+  // The parts, their sum and the usable memory, on one line.
   std::string describe() const;
 
-  // out_of_memory, with every number, when the total is more than is usable.
+  // Returns out_of_memory with every number if the total exceeds the usable memory.
   Status check() const;
 };
 

@@ -1,3 +1,5 @@
+#include "engine/session.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -5,7 +7,6 @@
 #include <vector>
 
 #include "base/check.h"
-#include "engine/engine.h"
 #include "io/atomic_file.h"
 
 namespace moeflux {
@@ -13,7 +14,8 @@ namespace moeflux {
 Session::Session(std::shared_ptr<Engine> engine, SessionState state, ExpertHistory history)
     : engine_(std::move(engine)), state_(std::move(state)), history_(std::move(history)) {}
 
-// The engine last: this session may be the only one to hold it, and the blocks go back to it.
+// The engine is assigned last: this session may hold its last reference, and the old blocks return to its
+// pool.
 Session& Session::operator=(Session&& other) noexcept {
   history_ = std::move(other.history_);
   checkpoints_ = std::move(other.checkpoints_);
@@ -24,17 +26,32 @@ Session& Session::operator=(Session&& other) noexcept {
 
 Result<StepStatistics> Session::extend(std::span<const TokenId> tokens, std::span<float> logits,
                                        const StepOptions& options) {
+  return extend(tokens, logits, ExtendOptions{.step = options},
+                [](const StepStatistics&) { return Status(); });
+}
+
+Result<StepStatistics> Session::extend(std::span<const TokenId> tokens, std::span<float> logits,
+                                       const ExtendOptions& options, StepProgress progress) {
   MF_REQUIRE(logits.empty() || logits.size() == engine_->config().vocabulary, "room for one row of logits");
-  if (tokens.size() > engine_->options().step_rows) MF_TRY_STATUS(engine_->prepare(*this, tokens));
   StepStatistics total;
-  while (!tokens.empty()) {
-    const auto some = tokens.first(std::min<std::size_t>(tokens.size(), engine_->options().step_rows));
-    const bool is_last = some.size() == tokens.size() && !logits.empty();
-    const Segment segment{this, some, is_last ? WantedLogits::last : WantedLogits::none,
+  if (tokens.empty()) return total;
+  MF_TRY_STATUS(engine_->prepare(*this, tokens));
+  const std::uint64_t end = position() + std::uint64_t{tokens.size()};
+  while (position() < end) {
+    const std::uint64_t step_end =
+        options.checkpoint_at > position() && options.checkpoint_at < end ? options.checkpoint_at : end;
+    const auto rows = std::min<std::size_t>(step_end - position(), engine_->options().step_rows);
+    const bool is_last = rows == tokens.size() && !logits.empty();
+    const Segment segment{this, tokens.first(rows), is_last ? WantedLogits::last : WantedLogits::none,
                           is_last ? logits : std::span<float>()};
-    MF_TRY(const StepStatistics statistics, engine_->step({&segment, 1}, options));
+    MF_TRY(const StepStatistics statistics, engine_->step({&segment, 1}, options.step));
     total += statistics;
-    tokens = tokens.subspan(some.size());
+    tokens = tokens.subspan(rows);
+    if (position() == options.checkpoint_at && !tokens.empty()) (void)checkpoint();
+    if (Status goes_on = progress(statistics); !goes_on) {
+      engine_->abandon(*this);
+      return std::move(goes_on).error();
+    }
   }
   return total;
 }
@@ -42,7 +59,7 @@ Result<StepStatistics> Session::extend(std::span<const TokenId> tokens, std::spa
 Status Session::expect_position(std::uint32_t position) const {
   if (position == this->position()) return {};
   return Error(ErrorCode::position_mismatch,
-               fmt::format("the session is at position {}, not {}", this->position(), position));
+               fmt::format("the session is at position {}, expected {}", this->position(), position));
 }
 
 void Session::clear() {
@@ -60,7 +77,7 @@ Status Session::checkpoint() {
 Status Session::restore_to(std::uint32_t position) {
   const Snapshot* const kept = checkpoints_.find(position);
   if (kept == nullptr)
-    return Error(ErrorCode::no_checkpoint, fmt::format("there is no checkpoint at position {}", position));
+    return Error(ErrorCode::no_checkpoint, fmt::format("no checkpoint at position {}", position));
   state_.restore(*kept);
   history_.forget();
   checkpoints_.drop_after(position);
@@ -71,7 +88,7 @@ Result<StepStatistics> Session::rewind(std::uint32_t position, const StepOptions
   const std::uint32_t now = this->position();
   if (position > now)
     return Error(ErrorCode::invalid_argument,
-                 fmt::format("position {} is ahead of the session, which is at {}", position, now));
+                 fmt::format("cannot go back to position {}: the session is at {}", position, now));
   if (position == now) return StepStatistics();
   history_.forget();
   if (state_.can_truncate()) {
@@ -82,11 +99,9 @@ Result<StepStatistics> Session::rewind(std::uint32_t position, const StepOptions
   const Snapshot* const base = checkpoints_.deepest_up_to(position);
   const std::uint32_t begin = base != nullptr ? base->position() : 0;
   if (begin < position && begin < tokens_begin())
-    return Error(
-        ErrorCode::tokens_unknown,
-        fmt::format(
-            "the tokens before position {} are not known, and the nearest checkpoint before {} is at {}",
-            tokens_begin(), position, begin));
+    return Error(ErrorCode::tokens_unknown, fmt::format("cannot go back to position {}: tokens before {} are "
+                                                        "unknown, and the last checkpoint before it is at {}",
+                                                        position, tokens_begin(), begin));
   const std::span<const TokenId> again = begin < position
                                              ? tokens().subspan(begin - tokens_begin(), position - begin)
                                              : std::span<const TokenId>();
@@ -109,13 +124,14 @@ Status Session::rewind_strict(std::uint32_t position) {
   const std::uint32_t now = this->position();
   if (position > now)
     return Error(ErrorCode::invalid_argument,
-                 fmt::format("position {} is ahead of the session, which is at {}", position, now));
+                 fmt::format("cannot go back to position {}: the session is at {}", position, now));
   if (position == now) return {};
   if (!state_.can_truncate() && position != 0)
     return Error(
         ErrorCode::cannot_truncate_recurrent,
-        fmt::format("a recurrent state at position {} cannot be cut to {}; rewind() runs the tokens again",
-                    now, position));
+        fmt::format(
+            "a recurrent state at position {} cannot be truncated to {}; rewind() runs the tokens again", now,
+            position));
   if (state_.can_truncate())
     state_.truncate(position);
   else
@@ -171,7 +187,8 @@ Status Session::load(std::span<const std::byte> bytes) {
 Status Session::load(FileSystem& files, const std::filesystem::path& path) {
   MF_TRY(const auto file, files.open_read(path));
   MF_TRY(const std::uint64_t size, file->size());
-  // Of what no snapshot of this context can be only the beginning is read: it says what is wrong, most often.
+  // A file too long for any snapshot of this context is read up to that length only: its header usually says
+  // why.
   const std::uint64_t most = largest_snapshot_bytes(state_.shape(), context());
   MF_TRY(HugeBuffer buffer, HugeBuffer::create(std::min(size, most)));
   MF_TRY_STATUS(file->read_exactly(0, buffer.bytes()));
@@ -181,7 +198,7 @@ Status Session::load(FileSystem& files, const std::filesystem::path& path) {
   if (size > most)
     return Error(
         ErrorCode::trailing_bytes,
-        fmt::format("'{}' has {} bytes, a snapshot of this model at most {}", path.native(), size, most));
+        fmt::format("'{}' has {} bytes; a snapshot of this model has at most {}", path.native(), size, most));
   return restore(*read);
 }
 

@@ -1,8 +1,9 @@
-// Whatever is done to a session, in any order, it is what a list of tokens and a map of checkpoints say.
+// Any sequence of operations on a session gives the state that a list of tokens and a map of checkpoints
+// predict.
 //
-// Random sequences of operations run on a session and on a model of it that only keeps tokens. After each operation
-// both agree, and now and then the session's next logits are compared with those of a fresh one. Every run does the
-// same; another seed is GTEST_RANDOM_SEED=N.
+// Random sequences of operations run on a session and on a model that only keeps tokens. After each operation
+// both are compared; sometimes the session's next logits are compared with those of a fresh session. Runs are
+// reproducible; set GTEST_RANDOM_SEED=N for another seed.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -29,7 +30,7 @@ constexpr std::uint32_t kStepRows = 16;
 constexpr int kSequences = 300;
 constexpr int kOperations = 60;
 
-// A session as a caller imagines it.
+// The model: a session as its caller sees it.
 struct PlainSession {
   struct Kept {
     Tokens tokens;
@@ -69,14 +70,14 @@ struct PlainSession {
     tokens = kept.tokens;
     cut(position);
   }
-  // The checkpoint that going back begins at; looking for it is a use, whatever comes of it.
+  // The checkpoint that a rewind starts from. The lookup counts as use even if the rewind fails.
   void use_deepest_up_to(std::uint32_t position) {
     const auto after = checkpoints.upper_bound(position);
     if (after != checkpoints.begin()) std::prev(after)->second.last_use = ++clock;
   }
 };
 
-// What fresh sessions say, each asked once.
+// The logits of fresh sessions, each computed once.
 class FreshSessions {
  public:
   explicit FreshSessions(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}
@@ -92,7 +93,7 @@ class FreshSessions {
   std::map<Tokens, Logits> known_;
 };
 
-// One sequence of operations.
+// Runs one sequence of operations.
 class Walk {
  public:
   Walk(Engine& engine, FailingExperts::Control& control, FreshSessions& fresh, std::uint32_t seed)
@@ -103,7 +104,7 @@ class Walk {
         is_recurrent_(state_shape_of(engine.config()).recurrent_size != 0),
         session_(new_session(engine)) {}
 
-  // From the beginning, or from the end of the first block.
+  // Counted from the beginning or from the end of the first block.
   void run(int operations, bool at_a_border) {
     if (at_a_border) extend_by(240 + below(20), Disturbance::none);
     for (int i = 0; i < operations; ++i) {
@@ -153,7 +154,7 @@ class Walk {
     EXPECT_EQ(session_.position(), plain_.position());
     EXPECT_TRUE(std::ranges::equal(session_.tokens(), plain_.tokens));
     EXPECT_EQ(session_.checkpoint_count(), plain_.checkpoints.size());
-    // As many, and none where the model has none: the same ones.
+    // Equal counts, and none where the model has none, so they are the same.
     for (const std::uint32_t position : ever_kept_)
       if (!plain_.checkpoints.contains(position)) {
         EXPECT_TRUE(fails_with(session_.restore_to(position), ErrorCode::no_checkpoint));
@@ -168,7 +169,7 @@ class Walk {
 
   enum class Disturbance { none, fault, cancel };
 
-  // Runs something that may be disturbed; what of it was is for the caller to find out.
+  // Runs something that may be disturbed; the caller checks how far it came.
   template <class Function>
   auto disturbed(Disturbance kind, Function function) {
     std::atomic<bool> flag = false;
@@ -195,7 +196,7 @@ class Walk {
     const std::uint32_t before = plain_.position(), done = session_.position() - before;
     if (result) {
       EXPECT_EQ(done, count);
-    } else {  // whole steps are there, and the one that failed is not
+    } else {  // whole steps are committed, the failed one is not
       const bool is_full = before + count > kContext;
       ASSERT_LT(done, is_full ? 1 : count);
       EXPECT_EQ(done % kStepRows, 0u);
@@ -205,7 +206,7 @@ class Walk {
     plain_.tokens = joined(plain_.tokens, std::span(tokens).first(done));
   }
 
-  // A little way back, or anywhere; one ahead, too.
+  // A few positions back, anywhere, or one position ahead.
   std::uint32_t some_place() {
     const std::uint32_t now = plain_.position();
     return below(3) == 0 ? below(now + 2) : now - std::min(now, below(20));
@@ -260,7 +261,7 @@ class Walk {
     plain_.restore_to(position);
   }
 
-  // And goes on with the fork, or with a session that has what this one knows.
+  // Continues with the fork, or with a session that is moved from this one.
   void fork() {
     note("fork");
     const std::uint64_t copied = pool().copied_bytes(), used = pool().used_bytes();
@@ -283,7 +284,7 @@ class Walk {
     if (below(2) == 0) load();
   }
 
-  // What was saved last, perhaps of another time; into this session or into a new one; perhaps it is damaged.
+  // Loads the last save, possibly of an older state or damaged, into this session or a new one.
   void load() {
     if (!saved_) return;
     auto& [bytes, tokens] = *saved_;
@@ -356,7 +357,7 @@ class SessionsAndTheirModel : public testing::TestWithParam<const char*> {
 INSTANTIATE_TEST_SUITE_P(, SessionsAndTheirModel, testing::Values("qwen", "deepseek"),
                          [](const auto& name) { return std::string(name.param); });
 
-TEST_P(SessionsAndTheirModel, AgreeWhateverIsDone) {
+TEST_P(SessionsAndTheirModel, AgreeAfterEveryOperation) {
   const auto base = static_cast<std::uint32_t>(GTEST_FLAG_GET(random_seed));
   FailingExperts::Control control;
   const auto engine = model.open({.threads = 1, .context = kContext, .step_rows = kStepRows}, control);

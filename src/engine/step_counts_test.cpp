@@ -1,18 +1,18 @@
-// How much work a step begins: counted, not timed.
+// The work of a step, counted rather than timed.
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <vector>
 
-#include "base/allocation_counter.h"
+#include "base/testing/allocation_counter.h"
 #include "engine/test_models.h"
 
 namespace moeflux {
 namespace {
 
-// Every matrix that a token is multiplied with: all of the model but the embedding, which is looked up. The
-// key and value projection of latent attention is cut into two.
+// The matrices that every token is multiplied with: all but the embedding, which is a lookup. Latent
+// attention splits its key and value projection in two.
 std::uint64_t resident_matrices(const ModelConfig& config) {
   std::uint64_t count = 0;
   for (const TensorShape& tensor : resident_tensors(config, true))
@@ -30,12 +30,12 @@ INSTANTIATE_TEST_SUITE_P(, CountsOf, testing::Values("qwen", "deepseek"),
                          [](const auto& name) { return std::string(name.param); });
 
 TEST(ResidentMatrices, AreCountedByKindOfLayer) {
-  // A net has 5, attention 4, latent attention 6; a mixture 4 and one for a gate, a dense MLP 3; the head.
+  // DeltaNet has 5, attention 4, latent attention 6; an MoE 4 and 1 for a gate, a dense MLP 3; the head 1.
   EXPECT_EQ(resident_matrices(small_qwen()), 3u * (5 + 5) + 2 * (4 + 5) + 1);
   EXPECT_EQ(resident_matrices(small_deepseek()), 1u * (6 + 3) + 2 * (6 + 4) + 1);
 }
 
-TEST_P(CountsOf, APromptOf512TokensMultipliesEachResidentMatrixOnceAndFetchesOnceALayer) {
+TEST_P(CountsOf, A512TokenPromptMultipliesEachMatrixOnceAndFetchesOncePerLayer) {
   const auto engine = model.open({.threads = 2, .step_rows = 512});
   Session session = new_session(*engine);
   const Tokens tokens = random_tokens(*engine, 512);
@@ -46,13 +46,13 @@ TEST_P(CountsOf, APromptOf512TokensMultipliesEachResidentMatrixOnceAndFetchesOnc
   EXPECT_EQ(counts, (StepStatistics{.rows = 512,
                                     .matrix_calls = resident_matrices(config),
                                     .fetches = moe_layers(config),
-                                    .experts_handed_out = observer.distinct(),
+                                    .experts_served = observer.distinct(),
                                     .expert_visits = observer.distinct(),
                                     .experts = {},
                                     .took = {}}));
 }
 
-TEST_P(CountsOf, WithoutLogitsTheHeadIsLeftOut) {
+TEST_P(CountsOf, AStepWithoutLogitsSkipsTheHead) {
   const auto engine = model.open();
   Session session = new_session(*engine);
   const Tokens tokens = random_tokens(*engine, 9);
@@ -60,8 +60,8 @@ TEST_P(CountsOf, WithoutLogitsTheHeadIsLeftOut) {
             resident_matrices(config) - 1);
 }
 
-// Logits are made 64 rows at a time, so the head is the one matrix that is multiplied more than once.
-TEST_P(CountsOf, LogitsOfManyRowsMultiplyTheHeadOnceA64Rows) {
+// Logits are computed 64 rows at a time, so only the head is multiplied more than once.
+TEST_P(CountsOf, LogitsOfManyRowsMultiplyTheHeadOncePer64Rows) {
   const auto engine = model.open();
   for (const std::uint32_t rows : {63u, 64u, 65u, 130u}) {
     Session session = new_session(*engine);
@@ -72,13 +72,13 @@ TEST_P(CountsOf, LogitsOfManyRowsMultiplyTheHeadOnceA64Rows) {
   }
 }
 
-TEST_P(CountsOf, AStepOf8SessionsBeginsNoMoreThanAStepOf1) {
+TEST_P(CountsOf, AStepOf8SessionsMakesNoMoreCallsThanAStepOf1) {
   const auto engine = model.open({.threads = 2});
   std::vector<Session> sessions;
   std::vector<Logits> logits(8, Logits(config.vocabulary));
   for (std::uint32_t i = 0; i < 8; ++i) {
     sessions.push_back(new_session(*engine));
-    logits_after(sessions.back(), random_tokens(*engine, 3 + i, i));  // each somewhere else
+    logits_after(sessions.back(), random_tokens(*engine, 3 + i, i));  // each at another position
   }
   const Tokens next = random_tokens(*engine, 8, 99);
   const auto batch_of = [&](std::size_t count, ChoiceObserver& observer) {
@@ -94,9 +94,9 @@ TEST_P(CountsOf, AStepOf8SessionsBeginsNoMoreThanAStepOf1) {
   EXPECT_EQ(eight.matrix_calls, one.matrix_calls);
   EXPECT_EQ(eight.fetches, one.fetches);
   EXPECT_EQ(eight.rows, 8u);
-  // Each expert once a layer, however many rows want it; and rows do want the same ones.
-  EXPECT_EQ(one.experts_handed_out, of_one.distinct());
-  EXPECT_EQ(eight.experts_handed_out, of_eight.distinct());
+  // Each expert is served once per layer, however many rows chose it, and some rows did choose the same.
+  EXPECT_EQ(one.experts_served, of_one.distinct());
+  EXPECT_EQ(eight.experts_served, of_eight.distinct());
   EXPECT_EQ(eight.expert_visits, of_eight.distinct());
   std::size_t choices = 0;
   for (const ChoiceObserver::Layer& layer : of_eight.layers) choices += layer.experts.size();

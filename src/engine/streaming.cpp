@@ -1,4 +1,4 @@
-// How an engine gets at its experts: what the plan leaves for them, which drive, and what is guessed of the next step.
+// How an engine streams its experts: the size of their cache, the drive, and hints about the next step.
 
 #include <fmt/format.h>
 
@@ -7,19 +7,19 @@
 
 #include "base/sizes.h"
 #include "engine/engine.h"
-#include "engine/pass.h"
 #include "experts/resident_experts.h"
 
 namespace moeflux {
 namespace {
 
-// Left to others of what is usable: the program itself, the system, and what a plan does not know.
+// Usable memory that the plan leaves free: for the program itself, the system, and whatever the plan does not
+// count.
 std::uint64_t reserve_bytes(std::uint64_t usable_bytes) {
   return std::clamp<std::uint64_t>(usable_bytes / 20, 64 * kMiB, kGiB);
 }
 
-// Experts that one token visits, in bytes.
-std::uint64_t bytes_a_token(const PackedModel& model, std::uint32_t per_token) {
+// Bytes of the experts that one token visits.
+std::uint64_t bytes_per_token(const PackedModel& model, std::uint32_t per_token) {
   std::uint64_t bytes = 0;
   for (const ExpertFile& file : model.manifest().experts) {
     std::uint64_t largest = 0;
@@ -41,15 +41,16 @@ std::size_t record_count(const PackedModel& model) {
   return count;
 }
 
-// How sure a guess is that a token chooses its predecessor's experts again; measured: about a third come again.
+// Confidence of the guess that a token chooses its predecessor's experts; measured: about a third are chosen
+// again.
 constexpr float kPreviousConfidence = 0.35F;
 
-// So many rows for every expert of a layer, and hardly one is left out.
-constexpr std::uint64_t kSweepChoicesAnExpert = 4;
+// At 4 choices per expert nearly every expert of a layer is chosen, so the whole layer is hinted.
+constexpr std::uint64_t kSweepChoicesPerExpert = 4;
 
 }  // namespace
 
-// What the experts may take. `others`: all that is not experts. Without a limit that is known, all are held.
+// `others`: the plan without experts. If the usable memory is unknown, the cache holds all experts.
 std::uint64_t Engine::expert_budget_bytes(const MemoryPlan& others) const {
   if (options_.expert_cache_bytes != 0) return options_.expert_cache_bytes;
   if (others.usable_bytes == 0) return ExpertStore::bytes_of(model_, ~std::uint64_t{0});
@@ -67,8 +68,8 @@ ExpertStoreOptions Engine::store_options() const {
   store.speculates = options_.prefetches;
   store.verifies_reads = options_.verifies_reads;
   store.trace = options_.trace;
-  // The page cache is a second store where it has room for all the files beside the plan; where not, it would only
-  // push out what is needed sooner.
+  // With room for all expert files beside the plan, the page cache is a second cache. Without it, cached
+  // pages would only evict what is needed sooner.
   const std::uint64_t all = all_expert_bytes(model_);
   const bool fits_page_cache =
       plan.usable_bytes == 0 || (all + plan.total_bytes()) / 3 <= plan.usable_bytes / 4;
@@ -88,7 +89,7 @@ Status Engine::open_experts() {
     return {};
   }
   if (streaming_.records == 0) {
-    MF_TRY(experts_, ResidentExperts::open(model_));  // of which there are none
+    MF_TRY(experts_, ResidentExperts::open(model_));  // there are none
     return {};
   }
   const ExpertStoreOptions options = store_options();
@@ -96,14 +97,14 @@ Status Engine::open_experts() {
   streaming_.drive = store->drive().describe();
   streaming_.slots = store->slots();
   streaming_.notes = store->refusals();
-  const std::uint64_t token = bytes_a_token(model_, options_.experts_per_token);
+  const std::uint64_t token = bytes_per_token(model_, options_.experts_per_token);
   if (!store->holds_all() && memory_plan_.experts_bytes < token)
     streaming_.notes.push_back(fmt::format(
-        "the expert cache of {} is smaller than the {} that one token visits: every token reads nearly all "
-        "of its experts, which is slow",
+        "the expert cache of {} is smaller than the {} that one token visits, so every token reads nearly "
+        "all of its experts; a larger cache is faster",
         human_bytes(memory_plan_.experts_bytes), human_bytes(token)));
   experts_ = std::move(store);
-  ops_->set_between_operations([source = experts_.get()] { source->poll(); });
+  ops_->set_between_operations([source = experts_.get()] { source->advance_reads(); });
   return {};
 }
 
@@ -112,35 +113,37 @@ ExpertStatistics Engine::expert_statistics() {
   return experts_->statistics();
 }
 
-// Few rows: every session's last experts, again. Many rows choose nearly all experts of a layer, which sweep_ahead()
-// says layer by layer.
-void Engine::hint_experts(const Pass& pass, std::span<const Segment> batch) const {
+// At few rows, hints the experts that each session's last token chose. Many rows choose nearly all experts of
+// a layer, which sweep_ahead() hints layer by layer.
+void Engine::hint_experts(const Step& step) const {
   if (!options_.prefetches) return;
-  pass.experts.forget_hints();  // a step that failed has left some, perhaps of another session
-  if (pass.rows > kFewRows) return;
-  const Ops::Scope scope(pass.ops);
+  step.experts.forget_hints();  // a failed step has left its own, perhaps of another session
+  if (step.rows > kFewRows) return;
+  const Ops::Scope scope(step.ops);
   const std::span<std::uint32_t> guess =
-      pass.ops.take_host<std::uint32_t>(batch.size() * options_.experts_per_token);
+      step.ops.take_host<std::uint32_t>(step.segments.size() * options_.experts_per_token);
   for (std::uint32_t i = 0; i < layers_.size(); ++i) {
     std::size_t count = 0;
-    for (const Segment& segment : batch)
-      for (const std::uint32_t expert : segment.session->history_.of(LayerId(i)))
+    for (const StepSegment& segment : step.segments)
+      for (const std::uint32_t expert : segment.history->of(LayerId(i)))
         if (std::ranges::find(guess.first(count), expert) == guess.first(count).end())
           guess[count++] = expert;
-    pass.experts.hint(LayerId(i), guess.first(count), kPreviousConfidence);
+    step.experts.hint(LayerId(i), guess.first(count), kPreviousConfidence);
   }
 }
 
-void Engine::sweep_ahead(const Pass& pass, std::uint32_t layer) const {
-  if (!options_.prefetches || pass.rows <= kFewRows) return;
-  // The layer itself, while it mixes, and the one after it, while this one's last experts are computed.
-  for (std::uint32_t i = layer; i < std::min<std::size_t>(layers_.size(), layer + 2u); ++i) {
+// At many rows, hints all experts of the layer after `layer`, which are read while `layer` computes its last
+// experts. Layer 0 is hinted by its own call, before its mixer runs.
+void Engine::sweep_ahead(const Step& step, std::uint32_t layer) const {
+  if (!options_.prefetches || step.rows <= kFewRows) return;
+  for (std::uint32_t i = layer == 0 ? 0 : layer + 1; i < std::min<std::size_t>(layers_.size(), layer + 2u);
+       ++i) {
     const auto* moe = std::get_if<MoeConfig>(&config().layers[i].mlp);
-    if (moe == nullptr || (i == layer && layer != 0)) continue;  // said a layer ago
+    if (moe == nullptr) continue;
     const std::uint64_t choices =
-        std::uint64_t{pass.rows} * std::min(moe->experts_per_token, options_.experts_per_token);
-    if (choices < kSweepChoicesAnExpert * moe->experts) continue;
-    pass.experts.hint(LayerId(i), std::span(all_experts_).first(moe->experts), 1.0F);
+        std::uint64_t{step.rows} * std::min(moe->experts_per_token, options_.experts_per_token);
+    if (choices < kSweepChoicesPerExpert * moe->experts) continue;
+    step.experts.hint(LayerId(i), std::span(all_experts_).first(moe->experts), 1.0F);
   }
 }
 

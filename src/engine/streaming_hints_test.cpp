@@ -1,4 +1,4 @@
-// What an engine guesses of the next step: every session's last experts, and nothing of a timeline that was left.
+// What an engine hints for the next step: every session's last experts, and none of an abandoned timeline.
 
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ struct Hint {
   float confidence;
 };
 
-// All experts, in memory, and a record of what was guessed.
+// Holds all experts in memory and records the hints.
 class ListeningExperts final : public ExpertSource {
  public:
   ListeningExperts(std::unique_ptr<ExpertSource> source, std::vector<Hint>& hints)
@@ -42,10 +42,10 @@ class ListeningExperts final : public ExpertSource {
       leases_.push_back(**std::move(lease));
     }
   }
-  Result<std::optional<HandedOut>> hand_out() override {
-    if (next_ == leases_.size()) return std::optional<HandedOut>();
+  Result<std::optional<ReadyExpert>> next_ready() override {
+    if (next_ == leases_.size()) return std::optional<ReadyExpert>();
     const Lease& lease = leases_[next_];
-    return std::optional<HandedOut>({lease.expert(), lease.view(), static_cast<std::uint32_t>(next_++)});
+    return std::optional<ReadyExpert>({lease.expert(), lease.view(), static_cast<std::uint32_t>(next_++)});
   }
   bool is_one_ready() const override { return next_ < leases_.size(); }
   void stop() override {}
@@ -68,7 +68,7 @@ class StreamingHints : public OnSmallModels {
     };
     return model.open(options);
   }
-  // What each layer's last row chose.
+  // The choices of the last row, by layer.
   using Choices = std::vector<Experts>;  // [layers]
   static Experts sorted(Experts experts) {
     std::ranges::sort(experts);
@@ -84,7 +84,7 @@ class StreamingHints : public OnSmallModels {
           sorted({layer.experts.end() - layer.experts_per_token, layer.experts.end()});
     return last;
   }
-  // Of the last step, which had few rows: one guess a layer.
+  // The hints of the last step, which had few rows: one per layer.
   Choices guessed() const {
     Choices all(config.layers.size());
     EXPECT_EQ(hints.size(), all.size());
@@ -103,7 +103,7 @@ TEST_P(StreamingHints, AreTheExpertsOfTheSessionsLastToken) {
   const auto engine = open();
   Session session = new_session(*engine);
   Choices last = run(session, random_tokens(*engine, 5));
-  EXPECT_EQ(guessed(), nothing());  // there was no token before
+  EXPECT_EQ(guessed(), nothing());  // no token came before
   for (std::uint32_t i = 0; i < 5; ++i) {
     const Choices now = run(session, random_tokens(*engine, 1 + i, 10 + i));
     EXPECT_EQ(guessed(), last);
@@ -111,7 +111,7 @@ TEST_P(StreamingHints, AreTheExpertsOfTheSessionsLastToken) {
   }
 }
 
-TEST_P(StreamingHints, AreThoseOfEverySessionInTheBatchAndOfNoOther) {
+TEST_P(StreamingHints, AreThoseOfTheSessionsInTheBatch) {
   const auto engine = open();
   Session first = new_session(*engine), second = new_session(*engine);
   const Choices of_first = run(first, one(first, 1)), of_second = run(second, one(second, 2));
@@ -140,7 +140,7 @@ TEST_P(StreamingHints, AreForgottenWhenASessionIsCleared) {
   EXPECT_EQ(guessed(), nothing());
 }
 
-TEST_P(StreamingHints, AreForgottenWhenASessionBecomesASnapshotOrAFile) {
+TEST_P(StreamingHints, AreForgottenWhenASessionIsRestoredOrLoaded) {
   const auto engine = open();
   Session session = new_session(*engine);
   run(session, one(session, 1));
@@ -156,7 +156,7 @@ TEST_P(StreamingHints, AreForgottenWhenASessionBecomesASnapshotOrAFile) {
   EXPECT_EQ(guessed(), nothing());
 }
 
-TEST_P(StreamingHints, AreForgottenWhenASessionGoesBackToACheckpoint) {
+TEST_P(StreamingHints, AreForgottenWhenASessionRestoresACheckpoint) {
   const auto engine = open();
   Session session = new_session(*engine);
   run(session, one(session, 1));
@@ -167,8 +167,8 @@ TEST_P(StreamingHints, AreForgottenWhenASessionGoesBackToACheckpoint) {
   EXPECT_EQ(guessed(), nothing());
 }
 
-// Where tokens are run again to get there, it is the last of those that is remembered.
-TEST_P(StreamingHints, AfterGoingBackAreNotThoseOfTheTimelineThatWasLeft) {
+// If the rewind runs tokens again, the last of those counts.
+TEST_P(StreamingHints, AreNotThoseOfTheAbandonedTimelineAfterARewind) {
   const auto engine = open();
   Session session = new_session(*engine);
   const Choices at_one = run(session, one(session, 1));
@@ -183,7 +183,7 @@ TEST_P(StreamingHints, AfterGoingBackAreNotThoseOfTheTimelineThatWasLeft) {
   EXPECT_EQ(guessed(), nothing());
 }
 
-TEST_P(StreamingHints, AreNotGivenWithoutPrefetch) {
+TEST_P(StreamingHints, AreNotGivenIfPrefetchIsOff) {
   const auto engine = open(false);
   Session session = new_session(*engine);
   run(session, one(session, 1));
@@ -192,7 +192,7 @@ TEST_P(StreamingHints, AreNotGivenWithoutPrefetch) {
   EXPECT_TRUE(hints.empty());
 }
 
-TEST_P(StreamingHints, OfManyRowsAreAllExpertsOfTheLayersThatComeNext) {
+TEST_P(StreamingHints, ForManyRowsAreAllExpertsOfTheNextLayers) {
   const auto engine = open();
   Session session = new_session(*engine);
   run(session, random_tokens(*engine, 60));

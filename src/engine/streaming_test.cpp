@@ -1,4 +1,4 @@
-// Streaming changes when things are read, never what is computed; and what it read is counted to the byte.
+// Streaming changes when experts are read, never what is computed; reads are counted to the byte.
 
 #include <gtest/gtest.h>
 
@@ -6,13 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "base/allocation_counter.h"
+#include "base/testing/allocation_counter.h"
 #include "engine/streaming_testing.h"
 
 namespace moeflux {
 namespace {
 
-// One session with a prompt of many rows and some tokens more, five in a batch, a prompt of few rows.
+// A session with a prompt of many rows and some more tokens, five sessions in a batch, a prompt of few rows.
 Logits scenario(Engine& engine) {
   Logits all;
   const auto add = [&](const Logits& logits) { all.insert(all.end(), logits.begin(), logits.end()); };
@@ -41,7 +41,7 @@ Logits scenario(Engine& engine) {
 
 class Streaming : public OnSmallModels {
  protected:
-  // Whether the drive that the engine has is not the one that was asked for.
+  // Whether the engine's drive differs from the requested one.
   static bool is_refused(const Engine& engine, DriveKind kind) {
     return kind == DriveKind::uring && engine.streaming().drive.find("io_uring") == std::string::npos;
   }
@@ -49,7 +49,7 @@ class Streaming : public OnSmallModels {
 INSTANTIATE_TEST_SUITE_P(, Streaming, testing::Values("qwen", "deepseek"),
                          [](const auto& name) { return std::string(name.param); });
 
-TEST_P(Streaming, GivesTheBitsOfResidentExpertsWithEveryBudgetDriveAndNumberOfThreads) {
+TEST_P(Streaming, GivesTheBitsOfResidentExpertsForAnyBudgetDriveAndThreads) {
   const Logits expected = scenario(*open_resident(model));
   for (const std::uint64_t cache : cache_sizes(model))
     for (const DriveChoice& drive : kStreamingDrives)
@@ -68,7 +68,7 @@ TEST_P(Streaming, GivesTheBitsOfResidentExpertsWithEveryBudgetDriveAndNumberOfTh
         }
 }
 
-TEST_P(Streaming, GivesTheSameBitsWhateverOrderReadsEndIn) {
+TEST_P(Streaming, GivesTheSameBitsWhateverTheOrderOfCompletions) {
   const Logits expected = scenario(*open_resident(model));
   for (std::uint64_t seed = 1; seed <= 6; ++seed) {
     const auto faults = std::make_shared<DriveFaults>();
@@ -82,7 +82,7 @@ TEST_P(Streaming, GivesTheSameBitsWhateverOrderReadsEndIn) {
   }
 }
 
-TEST_P(Streaming, CountsEveryExpertOfAStepOnce) {
+TEST_P(Streaming, CountsEachExpertOfAStepOnce) {
   for (const std::uint64_t cache : cache_sizes(model))
     for (const bool prefetches : {true, false}) {
       const auto engine = model.open({.threads = 1, .expert_cache_bytes = cache, .prefetches = prefetches});
@@ -92,17 +92,17 @@ TEST_P(Streaming, CountsEveryExpertOfAStepOnce) {
         ChoiceObserver observer;
         const StepStatistics took =
             step(*engine, {{&session, tokens, WantedLogits::none, {}}}, {.observer = &observer});
-        EXPECT_EQ(took.experts_handed_out, observer.distinct());
-        EXPECT_EQ(took.experts.wanted(), took.experts_handed_out);
-        EXPECT_LE(took.experts.hits, took.experts_handed_out);
-        EXPECT_LE(took.experts.misses, took.experts_handed_out);
-        EXPECT_LE(took.experts.late, took.experts_handed_out);
+        EXPECT_EQ(took.experts_served, observer.distinct());
+        EXPECT_EQ(took.experts.wanted(), took.experts_served);
+        EXPECT_LE(took.experts.hits, took.experts_served);
+        EXPECT_LE(took.experts.misses, took.experts_served);
+        EXPECT_LE(took.experts.late, took.experts_served);
       }
     }
 }
 
-TEST_P(Streaming, WithoutPrefetchReadsExactlyWhatWasMissed) {
-  ModelConfig short_config = config;  // one layer with experts, so that all records have one size
+TEST_P(Streaming, ReadsExactlyTheMissesWithoutPrefetch) {
+  ModelConfig short_config = config;  // one MoE layer, so that all records have one size
   short_config.layers.resize(std::string_view(GetParam()) == "qwen" ? 1 : 2);
   const ModelOnDisk one_size(short_config);
   for (std::uint64_t cache : cache_sizes(one_size)) {
@@ -110,7 +110,7 @@ TEST_P(Streaming, WithoutPrefetchReadsExactlyWhatWasMissed) {
     EngineOptions options{.threads = 1};
     options.prefetches = false;
     options.expert_cache_bytes =
-        std::min(cache, cache_sizes(one_size).back() - 1);  // with all it fills itself
+        std::min(cache, cache_sizes(one_size).back() - 1);  // a cache for all would fill itself
     options.drive = DriveChoice{DriveKind::pread, {}};
     const auto engine = open_faulty(one_size, options, faults);
     const std::uint64_t record = ExpertStore::least_bytes(engine->model());
@@ -126,7 +126,7 @@ TEST_P(Streaming, WithoutPrefetchReadsExactlyWhatWasMissed) {
     }
     EXPECT_GT(missed, 0u);
     EXPECT_EQ(faults->bytes(), missed * record);
-    EXPECT_EQ(faults->reads_out(), 0u);
+    EXPECT_EQ(faults->reads_in_flight(), 0u);
     EXPECT_EQ(engine->expert_statistics().demanded_bytes, missed * record);
   }
 }

@@ -1,6 +1,6 @@
 #pragma once
-// What the tests of streaming share: engines that stream in every way, and a scenario that their logits are compared
-// in. Test code only; one thread at a time.
+// Shared by the streaming tests: every kind of drive, engines with resident experts or a faulty drive, cache
+// sizes. Test code only; one thread at a time.
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 
 #include "engine/test_models.h"
 #include "experts/resident_experts.h"
-#include "io/faulty_drive.h"
+#include "io/testing/faulty_drive.h"
 
 namespace moeflux {
 
@@ -21,7 +21,7 @@ inline const std::array<DriveChoice, 4> kStreamingDrives = {
     DriveChoice{DriveKind::uring, {}}, DriveChoice{DriveKind::pread, {}},
     DriveChoice{DriveKind::buffered, {}}, DriveChoice{DriveKind::sim, kFastSimulation}};
 
-// An engine whose experts are all in memory, by another class than the one that streams.
+// An engine that holds all experts in memory, in ResidentExperts rather than the store.
 inline std::shared_ptr<Engine> open_resident(const ModelOnDisk& model,
                                              EngineOptions options = {.threads = 1}) {
   options.experts = [](const PackedModel& packed) -> Result<std::unique_ptr<ExpertSource>> {
@@ -31,7 +31,7 @@ inline std::shared_ptr<Engine> open_resident(const ModelOnDisk& model,
   return model.open(options);
 }
 
-// An engine that streams from a drive with faults.
+// An engine that streams from a faulty drive.
 inline std::shared_ptr<Engine> open_faulty(const ModelOnDisk& model, EngineOptions options,
                                            const std::shared_ptr<DriveFaults>& faults) {
   options.store.wrap_drive = [faults](std::unique_ptr<Drive> drive) {
@@ -40,7 +40,7 @@ inline std::shared_ptr<Engine> open_faulty(const ModelOnDisk& model, EngineOptio
   return model.open(options);
 }
 
-// One record of every size, a tenth, half, all.
+// Room for one record of every size, a tenth, half, all experts.
 inline std::vector<std::uint64_t> cache_sizes(const ModelOnDisk& model) {
   PosixFileSystem disk;
   const PackedModel packed = *PackedModel::open(disk, model.path());

@@ -4,62 +4,14 @@
 
 #include <bit>
 #include <cmath>
-#include <cstring>
 #include <random>
 #include <utility>
 
 #include "experts/resident_experts.h"
+#include "model/testing/random_model.h"
 #include "model/testing/tiny_packed_model.h"
-#include "quant/testing/random_matrix.h"
 
 namespace moeflux {
-namespace {
-
-bool ends_with_norm(std::string_view name) { return name.ends_with("norm"); }
-
-// Norms are about 1, other vectors about 0.
-void write_vector(const PackedTensor& tensor, std::byte* to, std::mt19937& random) {
-  const float mean = ends_with_norm(tensor.name) ? 1.0f : 0.0f;
-  for (std::uint64_t i = 0; i < tensor.format.rows * tensor.format.cols; ++i) {
-    const float number = mean + 0.4f * random_number(random);
-    std::memcpy(to + i * sizeof number, &number, sizeof number);
-  }
-}
-
-void write_matrix(const MatrixFormat& format, std::byte* to, std::uint64_t stride, std::mt19937& random) {
-  RandomMatrix(format.rows, format.cols, format.encoding, random).write_tiles(to, stride);
-}
-
-std::string resident_bytes(const Manifest& manifest, std::mt19937& random) {
-  std::string bytes(manifest.resident_bytes, '\0');
-  for (const PackedTensor& tensor : manifest.tensors) {
-    auto* const to = reinterpret_cast<std::byte*>(bytes.data()) + tensor.offset;
-    if (tensor.layout == TensorLayout::rows)
-      write_vector(tensor, to, random);
-    else
-      write_matrix(tensor.format, to, tile16::block_bytes(tensor.format.encoding, tensor.format.cols),
-                   random);
-  }
-  return bytes;
-}
-
-std::string expert_bytes(const Manifest& manifest, const ExpertFile& file, std::mt19937& random) {
-  std::string bytes(file.bytes, '\0');
-  for (const ExpertRecord& record : file.records) {
-    const ExpertFormat& format = manifest.expert_formats[record.format];
-    const RecordLayout layout = record_layout(format);
-    const std::uint64_t pair = layout.gate_block_bytes + layout.up_block_bytes;
-    auto* const to = reinterpret_cast<std::byte*>(bytes.data()) + record.offset;
-    write_matrix(format.gate, to, pair, random);
-    write_matrix(format.up, to + layout.gate_block_bytes, pair, random);
-    write_matrix(format.down, to + layout.down_offset,
-                 tile16::block_bytes(format.down.encoding, format.down.cols), random);
-  }
-  return bytes;
-}
-
-}  // namespace
-
 ModelConfig small_qwen() {
   ModelConfig config = tiny_qwen_config();
   config.vocabulary = 100;
@@ -98,23 +50,12 @@ ModelConfig small_deepseek() {
 
 ModelConfig small_model(const std::string& name) { return name == "qwen" ? small_qwen() : small_deepseek(); }
 
-ModelOnDisk::ModelOnDisk(const ModelConfig& config) {
-  std::mt19937 random(7);
-  Manifest manifest = tiny_manifest(config);
-  write_packed_model(directory_, manifest);
-  directory_.write("model/resident.bin", resident_bytes(manifest, random));
-  for (ExpertFile& file : manifest.experts) {
-    const std::string bytes = expert_bytes(manifest, file, random);
-    directory_.write("model/" + file.file, bytes);
-    for (ExpertRecord& record : file.records)
-      record.checksum = checksum_of(std::as_bytes(std::span(bytes).subspan(record.offset, record.bytes)));
-  }
-  directory_.write("model/manifest.json", write_manifest(manifest));
-}
+ModelOnDisk::ModelOnDisk(const ModelConfig& config) { write_random_model(directory_, config); }
 
 Result<std::shared_ptr<Engine>> ModelOnDisk::try_open(const EngineOptions& options) const {
   PosixFileSystem disk;
-  return Engine::open(disk, directory_ / "model", options);
+  MF_TRY(PackedModel model, PackedModel::open(disk, path()));
+  return Engine::open(disk, std::move(model), options);
 }
 
 std::shared_ptr<Engine> ModelOnDisk::open(const EngineOptions& options) const {

@@ -1,10 +1,11 @@
 #pragma once
-// Small models of both families with random weights, and what the tests of the engine do with them.
+// Small models of both families with random weights, and what the engine's tests do with them.
 //
-// The models are written by hand, weight by weight: no code that packs is involved. They have what could go
-// wrong in them: several key/value heads, more query heads than attention takes at once, heads that end in a
-// block of rows, dense layers, 4 and 8 bits and BF16. Test code only; one thread at a time.
+// They contain the cases that are easy to get wrong: several key/value heads, more query heads than attention
+// takes at once, heads that end within a block of rows, dense layers, 4 and 8 bits and BF16. Test code only;
+// one thread at a time.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -17,28 +18,29 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/engine.h"
+#include "base/testing/states.h"
+#include "engine/session.h"
 #include "experts/testing/failing_experts.h"
 #include "io/posix_file_system.h"
-#include "io/temporary_directory.h"
+#include "io/testing/temporary_directory.h"
 
 namespace moeflux {
 
 ModelConfig small_qwen();                          // 5 layers, two of them attention; 8 experts, 3 a token
-ModelConfig small_deepseek();                      // 3 layers, the first one dense; 16 experts, 4 a token
+ModelConfig small_deepseek();                      // 3 layers, the first one dense; 16 experts, 4 per token
 ModelConfig small_model(const std::string& name);  // "qwen", "deepseek"
 
-// What a test with such a name as its parameter is called.
+// Names a parameterized test after its model.
 inline std::string name_of_model(const testing::TestParamInfo<const char*>& info) { return info.param; }
 
-// A model on the disk, for as long as it lives.
+// A model in a temporary directory, which is removed with it.
 class ModelOnDisk {
  public:
   explicit ModelOnDisk(const ModelConfig& config);
   std::filesystem::path path() const { return directory_ / "model"; }
   Result<std::shared_ptr<Engine>> try_open(const EngineOptions& options) const;
   std::shared_ptr<Engine> open(const EngineOptions& options = {.threads = 1}) const;
-  // The same with experts that a test controls. The control outlives the engine.
+  // With experts that a test controls. The control outlives the engine.
   std::shared_ptr<Engine> open(const EngineOptions& options, FailingExperts::Control& control) const;
 
  private:
@@ -49,7 +51,7 @@ using Tokens = std::vector<TokenId>;
 Tokens random_tokens(const Engine& engine, std::size_t count, std::uint32_t seed = 1);
 
 using Logits = std::vector<float>;  // of one row, or of several, one after another
-// To the last bit; that they are numbers at all is looked at too.
+// Equal to the last bit, and finite.
 testing::AssertionResult same_bits(std::span<const float> found, std::span<const float> expected);
 std::span<const float> row_of(const Engine& engine, const Logits& logits, std::size_t row);
 
@@ -61,9 +63,9 @@ StepStatistics step(Engine& engine, const std::vector<Segment>& batch, const Ste
 Logits logits_after(Session& session, std::span<const TokenId> tokens, const StepOptions& options = {});
 Logits all_logits(Session& session, std::span<const TokenId> tokens, const StepOptions& options = {});
 
-// What a session says that has seen nothing else.
+// The logits of a new session after `tokens`.
 Logits fresh_logits(Engine& engine, std::span<const TokenId> tokens);
-// What a session would say next; it stays where it is.
+// The logits of a fork after `tokens`; the session does not move.
 Logits logits_ahead(const Session& session, std::span<const TokenId> tokens);
 
 Tokens joined(std::span<const TokenId> first, std::span<const TokenId> second);
@@ -74,18 +76,20 @@ testing::AssertionResult succeeds(const Result<T>& result) {
   if (result) return testing::AssertionSuccess();
   return testing::AssertionFailure() << name_of(result.error().code()) << ": " << result.error().message();
 }
-// With that code, and `words` in its message.
-template <class T>
-testing::AssertionResult fails_with(const Result<T>& result, ErrorCode code, std::string_view words = {}) {
+// Fails with `code` and a message that states all `facts`; see base/testing/states.h.
+template <class T, class... Facts>
+testing::AssertionResult fails_with(const Result<T>& result, ErrorCode code, const Facts&... facts) {
   if (result) return testing::AssertionFailure() << "it succeeds";
   const Error& error = result.error();
-  if (error.code() == code && error.message().find(words) != std::string::npos)
+  testing::StringMatchResultListener why;
+  if (error.code() == code &&
+      test::StatesMatcher({test::fact_of(facts)...}).MatchAndExplain(error.message(), &why))
     return testing::AssertionSuccess();
   return testing::AssertionFailure() << name_of(error.code()) << ": " << error.message() << ", not "
-                                     << name_of(code) << ": " << words;
+                                     << name_of(code) << "; " << why.str();
 }
 
-// Looks at nothing.
+// Ignores everything.
 class IdleObserver : public StepObserver {
  public:
   void saw(StepPoint, LayerId, std::span<const float>, std::uint32_t) override {}
@@ -93,7 +97,7 @@ class IdleObserver : public StepObserver {
   bool replace_residual(LayerId, std::span<float>, std::uint32_t) override { return false; }
 };
 
-// Counts rows, and sets a flag when a number of layers has been run, in however many steps.
+// Counts rows and layers over all steps, and sets a flag after `after_layers` layers.
 class CountingObserver : public IdleObserver {
  public:
   CountingObserver() = default;
@@ -134,7 +138,7 @@ class ChoiceObserver : public IdleObserver {
   std::vector<Layer> layers;
 };
 
-// A test for each model.
+// Tests that run on each of the models.
 class OnSmallModels : public testing::TestWithParam<const char*> {
  protected:
   ModelConfig config = small_model(GetParam());

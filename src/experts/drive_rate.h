@@ -1,8 +1,10 @@
 #pragma once
-// How fast a drive is when it is busy, as seen by the one who hands it reads and collects them.
+// Estimates the rate of a drive while it is busy, from the submissions and completions that its caller
+// reports.
 //
-// A busy time begins when a read goes out and none was, and ends when none is out any more or enough bytes have
-// passed; its rate counts when it moved enough to say something. Time is whatever the caller says. Plain arithmetic.
+// A busy period begins when a read is submitted to an idle drive. It ends when no read is in flight or
+// kEnoughBytes have been read. Its rate is used if at least kLeastBytes were read. The caller provides the
+// time. Plain arithmetic. One thread at a time.
 
 #include <algorithm>
 #include <chrono>
@@ -17,27 +19,28 @@ class DriveRate {
   using Time = std::chrono::nanoseconds;
 
   void submitted(Time now, std::uint64_t bytes) {
-    if (bytes_out_ == 0) restart(now);
-    bytes_out_ += bytes;
+    if (bytes_in_flight_ == 0) restart(now);
+    bytes_in_flight_ += bytes;
   }
   void completed(Time now, std::uint64_t bytes) {
-    bytes_out_ -= bytes;
-    bytes_passed_ += bytes;
-    if (bytes_out_ != 0 && bytes_passed_ < kEnoughBytes) return;
+    bytes_in_flight_ -= bytes;
+    bytes_read_ += bytes;
+    if (bytes_in_flight_ != 0 && bytes_read_ < kEnoughBytes) return;
     busy_ += now - began_;
-    if (bytes_passed_ >= kLeastBytes && now > began_) {
+    if (bytes_read_ >= kLeastBytes && now > began_) {
       const double rate =
-          static_cast<double>(bytes_passed_) / std::chrono::duration<double>(now - began_).count();
+          static_cast<double>(bytes_read_) / std::chrono::duration<double>(now - began_).count();
       bytes_per_second_ = bytes_per_second_ == 0 ? rate : bytes_per_second_ + (rate - bytes_per_second_) / 8;
     }
     restart(now);
   }
 
-  double bytes_per_second() const { return bytes_per_second_; }  // 0: not known yet
-  // At least one read was out, up to `now`.
-  Time busy(Time now) const { return busy_ + (bytes_out_ != 0 ? now - began_ : Time(0)); }
+  double bytes_per_second() const { return bytes_per_second_; }  // 0: unknown
+  // Total time up to `now` with at least one read in flight.
+  Time busy(Time now) const { return busy_ + (bytes_in_flight_ != 0 ? now - began_ : Time(0)); }
 
-  // What it moves in `time`: a window of reads that keeps it busy for so long.
+  // Bytes that the drive reads in `time`, clamped to [least, most]: a window of reads that keeps it busy that
+  // long.
   std::uint64_t bytes_in(Time time, std::uint64_t least, std::uint64_t most) const {
     const double bytes = bytes_per_second_ * std::chrono::duration<double>(time).count();
     return std::clamp(static_cast<std::uint64_t>(bytes), least, most);
@@ -49,15 +52,16 @@ class DriveRate {
 
   void restart(Time now) {
     began_ = now;
-    bytes_passed_ = 0;
+    bytes_read_ = 0;
   }
 
   Time began_{0}, busy_{0};
-  std::uint64_t bytes_out_ = 0, bytes_passed_ = 0;
+  std::uint64_t bytes_in_flight_ = 0, bytes_read_ = 0;
   double bytes_per_second_ = 0;
 };
 
-// Reads for guesses that are out keep the drive busy for so long: its latency, and the time until somebody looks again.
+// Guesses in flight keep the drive busy for this long: its latency plus the time until the store is called
+// again.
 inline constexpr std::chrono::microseconds kGuessWindow{400};
 inline constexpr std::uint64_t kLeastGuessWindowBytes = 128 * kKiB;
 inline constexpr std::uint64_t kMostGuessWindowBytes = 16 * kMiB;

@@ -1,8 +1,8 @@
 #pragma once
-// Which record leaves when another needs its slot.
+// Chooses which record to evict when another needs its slot.
 //
-// The scheduler tells a policy which slots could go; slots that are leased, wanted or being read are not among them.
-// The policy names the one that should. One policy a slab; slots are numbered over all slabs. Nothing allocates after
+// The scheduler adds the slots that may be evicted and removes those that are leased, wanted or loading. The
+// policy picks one of them. One policy per slab; slots are numbered over all slabs. Nothing allocates after
 // construction. One thread at a time.
 
 #include <cstdint>
@@ -15,23 +15,23 @@
 namespace moeflux {
 
 enum class Standing {
-  newest,  // has just been used
-  oldest,  // has been used up: passed by in a sweep over all experts, or read for nothing
+  newest,  // just used
+  oldest,  // not needed soon: read by a sweep over all experts, or a wrong guess
 };
 
 class EvictionPolicy {
  public:
   virtual ~EvictionPolicy() = default;
-  // The slot could go from now on.
+  // The slot may be evicted from now on.
   virtual void add(std::uint32_t slot, Standing standing) = 0;
-  // It could not any more, or has gone.
+  // The slot may no longer be evicted, or has been.
   virtual void remove(std::uint32_t slot) = 0;
-  // Who should go, of those that may; kNoSlot when nobody does. A policy asks about a few of its candidates, not about
-  // all: who comes far down its list will not be given away instead of the first.
+  // Returns the slot to evict among those that `may_go` accepts, or kNoSlot. A policy asks about its first
+  // few candidates only: a slot far down its list is not evicted in place of the first.
   virtual std::uint32_t victim(FunctionRef<bool(std::uint32_t slot)> may_go) const = 0;
 };
 
-// The least recently used one.
+// Evicts the least recently used record.
 class LruPolicy final : public EvictionPolicy {
  public:
   explicit LruPolicy(std::uint32_t slots) : links_(slots) {}
@@ -54,10 +54,10 @@ class LruPolicy final : public EvictionPolicy {
   static constexpr int kCandidates = 32;
 
   SlotLinks links_;
-  SlotList order_;  // the oldest first
+  SlotList order_;  // oldest first
 };
 
-// Makes the policy of one slab, for slots numbered below `slots`.
+// Creates the policy of one slab. Slot numbers are below `slots`.
 using PolicyMaker = std::function<std::unique_ptr<EvictionPolicy>(std::uint32_t slots)>;
 
 }  // namespace moeflux

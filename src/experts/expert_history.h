@@ -1,8 +1,9 @@
 #pragma once
-// Which experts a session's last token chose, layer by layer: the guess at what its next one will choose.
+// The experts that a session's last token chose in each layer, as a prediction of what the next token
+// chooses.
 //
-// A guess is a set: an expert that comes again in another place is found. Only ever a guess, so it may be out of date:
-// a step that fails may leave some of its choices here. Nothing allocates after construction. One thread at a time.
+// The order of the experts does not matter. A prediction may be out of date: a failed step may leave some of
+// its choices here. Nothing allocates after construction. One thread at a time.
 
 #include <algorithm>
 #include <cstdint>

@@ -1,15 +1,16 @@
 #pragma once
-// Where a layer gets its experts from.
+// Provides a layer with its experts.
 //
-// A layer begins one Fetch a step with the experts that any row of the batch wants, and takes them from it as
-// they become ready. A Lease pins an expert in memory while it is computed with. A caller that holds lease_limit()
-// leases gives one back before it asks for more, so a source with room for a single expert makes progress.
+// In each step a layer begins one Fetch with the experts that any row of the batch wants, and takes them as
+// they become ready. A Lease pins an expert in memory while the layer computes with it. A caller that holds
+// lease_limit() leases returns one before it asks for more, so a source with room for a single expert makes
+// progress.
 //
 //   Fetch fetch = source.begin(layer, wanted, order);
 //   while (...) { MF_TRY(std::optional<Lease> lease, fetch.next()); if (!lease) break; ... }
 //
-// Dropping a Fetch cancels what was not handed out; leases may outlive it, but not the source. A source serves one
-// Fetch at a time, from one thread. begin() and next() allocate nothing.
+// Destroying a Fetch cancels the experts that were not handed out. Leases may outlive the Fetch but not the
+// source. A source serves one Fetch at a time. One thread at a time. begin() and next() allocate nothing.
 
 #include <cstdint>
 #include <optional>
@@ -29,13 +30,13 @@ struct ExpertView {
 };
 
 enum class FetchOrder {
-  ready_first,  // those in memory first; for few rows, whose outputs are kept and added up later
-  ascending,    // by id; for many rows, whose outputs are added up as they come
+  ready_first,  // those in memory first; for few rows, whose outputs are stored and summed at the end
+  ascending,    // by id; for many rows, whose outputs are summed as they are computed
 };
 
 struct ExpertCounters {
-  std::uint64_t fetches = 0;     // begun
-  std::uint64_t handed_out = 0;  // leases
+  std::uint64_t fetches = 0;  // Fetches begun
+  std::uint64_t served = 0;   // leases handed out
   friend bool operator==(const ExpertCounters&, const ExpertCounters&) = default;
 };
 
@@ -46,72 +47,76 @@ class ExpertSource {
  public:
   virtual ~ExpertSource() = default;
 
-  // `wanted`: ascending, each once, and alive until the Fetch ends.
+  // `wanted`: ascending, without duplicates, alive until the Fetch ends. Requires: no other Fetch is open.
   Fetch begin(LayerId layer, std::span<const std::uint32_t> wanted, FetchOrder order);
 
-  // How many leases there may be at a time; at least 1.
+  // Most leases at a time; at least 1.
   virtual std::uint32_t lease_limit() const = 0;
 
-  // A guess that `layer` will want these experts, likeliest first; `confidence` 0 to 1. It takes the place of the last
-  // one for that layer. Never blocks and never fails; changes when things are read, never what is computed.
+  // Predicts that `layer` will want these experts, likeliest first; `confidence` is 0–1. Replaces the
+  // previous hint for that layer. Never blocks and never fails. Changes when experts are read, never what is
+  // computed.
   virtual void hint(LayerId, std::span<const std::uint32_t>, float) {}
-  virtual void forget_hints() {}  // all of them
-  // Lets reads go on. For callers that compute for a while; costs next to nothing.
-  virtual void poll() {}
+  virtual void forget_hints() {}  // of all layers
+  // Collects the reads that have ended and submits the next ones. Never blocks and never fails: a read error
+  // is reported by Fetch::next(). A source has no thread of its own, so a drive runs dry while its caller
+  // computes. A compute loop therefore calls this between operations (Ops::set_between_operations). Costs
+  // next to nothing if no read has ended; a no-op for sources that do not stream.
+  virtual void advance_reads() {}
 
   const ExpertCounters& counters() const { return counters_; }
   virtual ExpertStatistics statistics() const { return {}; }
+
+ protected:
+  ExpertSource() = default;
+
+  struct ReadyExpert {
+    ExpertId expert;
+    ExpertView view;
+    std::uint32_t slot;  // passed to release()
+  };
 
  private:
   friend class Fetch;
   friend class Lease;
 
-  struct Handout {
-    ExpertId expert;
-    ExpertView view;
-    std::uint32_t slot;  // what release() gets
-  };
-
   virtual void start(LayerId layer, std::span<const std::uint32_t> wanted, FetchOrder order) = 0;
-  // The next expert of the current Fetch; nothing when all were handed out. Blocks until one is ready.
-  virtual Result<std::optional<Handout>> hand_out() = 0;
+  // Returns the next ready expert of the current Fetch, or nullopt when all were served. Blocks until one is
+  // ready.
+  virtual Result<std::optional<ReadyExpert>> next_ready() = 0;
   virtual bool is_one_ready() const = 0;
-  virtual void stop() = 0;  // the Fetch is over, finished or not
+  virtual void stop() = 0;  // the Fetch has ended, complete or not
   virtual void release(std::uint32_t slot) = 0;
 
   ExpertCounters counters_;
-
- protected:
-  ExpertSource() = default;
-  using HandedOut = Handout;
 };
 
-// The right to use one expert, for as long as it lives. Move-only.
+// Pins one expert for as long as the Lease lives. Move-only.
 class Lease {
  public:
-  Lease(Lease&& other) noexcept : source_(std::exchange(other.source_, nullptr)), handout_(other.handout_) {}
+  Lease(Lease&& other) noexcept : source_(std::exchange(other.source_, nullptr)), ready_(other.ready_) {}
   Lease& operator=(Lease&& other) noexcept {
     Lease taken(std::move(other));
     std::swap(source_, taken.source_);
-    std::swap(handout_, taken.handout_);
+    std::swap(ready_, taken.ready_);
     return *this;
   }
   ~Lease() {
-    if (source_ != nullptr) source_->release(handout_.slot);
+    if (source_ != nullptr) source_->release(ready_.slot);
   }
 
-  ExpertId expert() const { return handout_.expert; }
-  const ExpertView& view() const { return handout_.view; }
+  ExpertId expert() const { return ready_.expert; }
+  const ExpertView& view() const { return ready_.view; }
 
  private:
   friend class Fetch;
-  Lease(ExpertSource& source, ExpertSource::Handout handout) : source_(&source), handout_(handout) {}
+  Lease(ExpertSource& source, ExpertSource::ReadyExpert ready) : source_(&source), ready_(ready) {}
 
   ExpertSource* source_;
-  ExpertSource::Handout handout_;
+  ExpertSource::ReadyExpert ready_;
 };
 
-// The experts that one layer wants in one step. Move-only.
+// Hands out the experts that one layer wants in one step. Move-only.
 class Fetch {
  public:
   Fetch(Fetch&& other) noexcept : source_(std::exchange(other.source_, nullptr)), layer_(other.layer_) {}
@@ -122,15 +127,16 @@ class Fetch {
 
   LayerId layer() const { return layer_; }
 
-  // Whether next() would answer with an expert at once. False when all have been handed out.
+  // Whether next() would return an expert without waiting. False when all have been handed out.
   bool is_one_ready() const { return source_->is_one_ready(); }
 
-  // The next expert, as soon as one is ready; nothing when all have been handed out. After an error it is over.
+  // Waits until an expert is ready and leases it. Returns nullopt when all have been handed out. Do not call
+  // it again after an error.
   Result<std::optional<Lease>> next() {
-    MF_TRY(const std::optional<ExpertSource::Handout> handout, source_->hand_out());
-    if (!handout) return std::optional<Lease>();
-    ++source_->counters_.handed_out;
-    return std::optional<Lease>(Lease(*source_, *handout));
+    MF_TRY(const std::optional<ExpertSource::ReadyExpert> ready, source_->next_ready());
+    if (!ready) return std::optional<Lease>();
+    ++source_->counters_.served;
+    return std::optional<Lease>(Lease(*source_, *ready));
   }
 
  private:

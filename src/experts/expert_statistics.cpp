@@ -1,30 +1,20 @@
 #include "experts/expert_statistics.h"
 
-#include <functional>
-
 namespace moeflux {
-namespace {
-
-template <class Combine>
-void combine(ExpertStatistics& a, const ExpertStatistics& b, Combine with) {
-  const auto each = [&](auto member) { a.*member = with(a.*member, b.*member); };
-  using S = ExpertStatistics;
-  for (auto member : {&S::hits, &S::misses, &S::late, &S::reads, &S::demanded_bytes, &S::speculated_bytes,
-                      &S::filled_bytes, &S::useful_bytes, &S::late_bytes, &S::wasted_bytes,
-                      &S::useful_guesses, &S::late_guesses, &S::wrong_guesses})
-    each(member);
-  for (auto member : {&S::waiting, &S::reading}) each(member);
-}
-
-}  // namespace
 
 ExpertStatistics& ExpertStatistics::operator+=(const ExpertStatistics& other) {
-  combine(*this, other, std::plus<>());
+#define MF_ADD(name) name += other.name;
+  MF_EXPERT_COUNTERS(MF_ADD)
+  MF_EXPERT_TIMES(MF_ADD)
+#undef MF_ADD
   return *this;
 }
 
 ExpertStatistics& ExpertStatistics::operator-=(const ExpertStatistics& other) {
-  combine(*this, other, std::minus<>());
+#define MF_SUBTRACT(name) name -= other.name;
+  MF_EXPERT_COUNTERS(MF_SUBTRACT)
+  MF_EXPERT_TIMES(MF_SUBTRACT)
+#undef MF_SUBTRACT
   return *this;
 }
 

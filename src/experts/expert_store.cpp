@@ -15,14 +15,14 @@ namespace moeflux {
 namespace {
 
 constexpr std::size_t kCompletionsAtOnce = 64;
-constexpr std::uint64_t kSectorBytes = 512;  // a direct read goes on at a multiple of it
+constexpr std::uint64_t kSectorBytes = 512;  // a direct read can continue only at a multiple of it
 
 struct RecordSizes {
-  std::vector<SlabShape> slabs;        // slots: how many records there are
+  std::vector<SlabShape> slabs;        // `slots` is the number of records
   std::vector<std::uint32_t> slab_of;  // by format
 };
 
-// Of the formats that have records: a manifest may speak of others.
+// Sizes of the formats that have records. A manifest may list formats without any.
 RecordSizes sizes_of(const PackedModel& model) {
   RecordSizes sizes;
   const Manifest& manifest = model.manifest();
@@ -45,14 +45,14 @@ RecordSizes sizes_of(const PackedModel& model) {
   return sizes;
 }
 
-// count * part / whole, rounded down, where part <= whole.
+// Returns count * part / whole, rounded down. Requires: part <= whole.
 std::uint32_t share_of(std::uint32_t count, std::uint64_t part, std::uint64_t whole) {
   __extension__ using Wide = unsigned __int128;
   return static_cast<std::uint32_t>(static_cast<Wide>(count) * part / whole);
 }
 
-// Slots for a budget: all, or one of every size and as many more as its share of the rest pays for. Never more bytes
-// than the budget has, if it has room for one of every size.
+// Reduces the slots to what the budget pays for. Every size gets one slot and its proportional share of the
+// rest. The sum is within the budget if the budget holds one record of every size.
 void divide(std::vector<SlabShape>& slabs, std::uint64_t budget_bytes) {
   std::uint64_t all_bytes = 0, least_bytes = 0;
   for (const SlabShape& slab : slabs) {
@@ -101,9 +101,10 @@ Result<std::unique_ptr<ExpertStore>> ExpertStore::open(const PackedModel& model,
                                                        const ExpertStoreOptions& options) {
   const std::uint64_t least = least_bytes(model);
   if (options.budget_bytes < least)
-    return Error(ErrorCode::invalid_argument,
-                 fmt::format("an expert cache of {} is too small: one expert of every size takes {}",
-                             human_bytes(options.budget_bytes), human_bytes(least)));
+    return Error(
+        ErrorCode::invalid_argument,
+        fmt::format("the expert cache is too small: expected at least {}, one expert of every size, found {}",
+                    human_bytes(least), human_bytes(options.budget_bytes)));
   RecordSizes sizes = sizes_of(model);
   const std::uint64_t all_bytes = bytes_of_slots(sizes.slabs);
   divide(sizes.slabs, options.budget_bytes);
@@ -151,13 +152,13 @@ Result<std::unique_ptr<ExpertStore>> ExpertStore::open(const PackedModel& model,
     MF_TRY(const FileStamp stamp, store->drive_->stamp(file));
     if (stamp.size_bytes != files[file].bytes)
       return Error(ErrorCode::corrupt_data,
-                   fmt::format("'{}' has {} bytes; the manifest says {}", paths[file].native(),
-                               stamp.size_bytes, files[file].bytes));
+                   fmt::format("'{}': expected {} bytes (from the manifest), found {}", paths[file].native(),
+                               files[file].bytes, stamp.size_bytes));
     store->stamps_.push_back(stamp);
   }
   if (options.wrap_drive) store->drive_ = options.wrap_drive(std::move(store->drive_));
-  store->outs_.resize(store->drive_->depth());
-  for (std::uint32_t i = 0; i < store->outs_.size(); ++i) store->outs_[i].next_free = i + 1;
+  store->reads_.resize(store->drive_->depth());
+  for (std::uint32_t i = 0; i < store->reads_.size(); ++i) store->reads_[i].next_free = i + 1;
   return store;
 }
 
@@ -165,30 +166,31 @@ bool ExpertStore::holds_all() const { return scheduler_.slots() == records_.size
 
 std::span<std::byte> ExpertStore::memory_of(std::uint32_t slot) const { return slot_memory_[slot]; }
 
-// ---- What the caller does ----
+// ---- Called by the layers ----
 
 void ExpertStore::start(LayerId layer, std::span<const std::uint32_t> wanted, FetchOrder order) {
   layer_ = layer;
-  pump(std::chrono::nanoseconds(0));  // what has come is a hit
-  scheduler_.want(layer, wanted, order);
+  pump(std::chrono::nanoseconds(0));  // a record that has arrived counts as a hit
+  scheduler_.begin_fetch(layer, wanted, order);
   submit_reads();
 }
 
-Result<std::optional<ExpertSource::HandedOut>> ExpertStore::hand_out() {
+Result<std::optional<ExpertSource::ReadyExpert>> ExpertStore::next_ready() {
   if (!options_.overlaps) wait_until([&] { return !scheduler_.is_reading_wanted(); });
   while (true) {
     if (error_) return *error_;
-    if (const auto ready = scheduler_.take()) {
+    if (const auto ready = scheduler_.next_ready()) {
       const ExpertKey key{layer_, ready->expert};
-      return std::optional<HandedOut>(
+      return std::optional<ReadyExpert>(
           {ready->expert, view_of(formats_[stored(key).format], memory_of(ready->slot)), ready->slot});
     }
-    if (scheduler_.has_handed_out_all()) return std::optional<HandedOut>();
+    if (scheduler_.has_served_all()) return std::optional<ReadyExpert>();
     wait_until([&] { return scheduler_.is_one_ready(); });
   }
 }
 
-// Or until the fetch has failed. A drive that answers guesses only is as good as gone.
+// Returns when is_over() holds or the fetch has failed. Completions of guesses do not reset the patience: a
+// drive that answers only those is as good as gone.
 void ExpertStore::wait_until(FunctionRef<bool()> is_over) {
   pump(std::chrono::nanoseconds(0));
   if (error_ || is_over()) return;
@@ -200,15 +202,15 @@ void ExpertStore::wait_until(FunctionRef<bool()> is_over) {
     pump(answered + options_.patience - ended);
     ended = Clock::now();
     if (wanted_ended_ != before) answered = ended;
-    has_stalled = ended - answered >= options_.patience || outs_taken_ == 0;
+    has_stalled = ended - answered >= options_.patience || reads_in_flight_ == 0;
   }
   waiting_ += ended - began;
   if (options_.trace != nullptr)
     options_.trace->add(
         {.name = "wait", .track = TraceTrack::wait, .layer = layer_.index(), .begin = began, .end = ended});
   if (error_ || !has_stalled || is_over()) return;
-  const std::optional<ExpertKey> waits_for = scheduler_.waits_for();
-  MF_REQUIRE(waits_for, "somebody waits, so something is being read");
+  const std::optional<ExpertKey> waits_for = scheduler_.pending();
+  MF_REQUIRE(waits_for, "a fetch that waits has a pending expert");
   error_ = failure(*waits_for, Error(ErrorCode::io_failed,
                                      fmt::format("'{}': no answer from the drive for {} s",
                                                  drive_->path(stored(*waits_for).file).native(),
@@ -228,7 +230,7 @@ void ExpertStore::hint(LayerId layer, std::span<const std::uint32_t> experts, fl
 
 void ExpertStore::forget_hints() { scheduler_.forget_hints(); }
 
-void ExpertStore::poll() { pump(std::chrono::nanoseconds(0)); }
+void ExpertStore::advance_reads() { pump(std::chrono::nanoseconds(0)); }
 
 ExpertStatistics ExpertStore::statistics() const {
   ExpertStatistics statistics = scheduler_.statistics();
@@ -237,12 +239,12 @@ ExpertStatistics ExpertStore::statistics() const {
   return statistics;
 }
 
-// ---- What the drive does ----
+// ---- Reads ----
 
-// Takes what has ended, and hands out what can begin.
+// Collects completions, waiting at most `longest_wait` for the first, and submits the next reads.
 void ExpertStore::pump(std::chrono::nanoseconds longest_wait) {
   std::array<DriveCompletion, kCompletionsAtOnce> completions;
-  while (outs_taken_ > 0) {
+  while (reads_in_flight_ > 0) {
     const std::size_t count = drive_->collect(completions, longest_wait);
     for (const DriveCompletion& completion : std::span(completions).first(count)) ended(completion);
     if (count < completions.size()) break;
@@ -254,76 +256,77 @@ void ExpertStore::pump(std::chrono::nanoseconds longest_wait) {
 void ExpertStore::submit_reads() {
   scheduler_.set_guess_window_bytes(guess_window_bytes(rate_));
   bool has_submitted = false;
-  while (outs_taken_ < outs_.size()) {
+  while (reads_in_flight_ < reads_.size()) {
     const std::optional<PieceRead> read = scheduler_.next_read();
     if (!read) break;
-    const std::uint32_t out = first_free_out_;
-    first_free_out_ = outs_[out].next_free;
-    ++outs_taken_;
-    outs_[out].tag = read->tag;
-    outs_[out].done_bytes = 0;
+    const std::uint32_t index = first_free_read_;
+    first_free_read_ = reads_[index].next_free;
+    ++reads_in_flight_;
+    reads_[index].tag = read->tag;
+    reads_[index].done_bytes = 0;
     rate_.submitted(now(), read->bytes);
     if (options_.trace != nullptr && read->offset == 0) slot_began_[read->slot] = Clock::now();
-    submit(out);
+    submit(index);
     has_submitted = true;
   }
   if (has_submitted) drive_->flush();
 }
 
-// What is left of it.
-void ExpertStore::submit(std::uint32_t out) {
-  const PieceRead read = scheduler_.piece_of(outs_[out].tag);
-  const std::uint64_t done = outs_[out].done_bytes;
+// Submits what is left of a read.
+void ExpertStore::submit(std::uint32_t index) {
+  const PieceRead read = scheduler_.piece_of(reads_[index].tag);
+  const std::uint64_t done = reads_[index].done_bytes;
   const Stored& record = stored(read.record);
-  drive_->submit({out, record.file, record.offset + read.offset + done,
+  drive_->submit({index, record.file, record.offset + read.offset + done,
                   memory_of(read.slot).subspan(read.offset + done, read.bytes - done)});
 }
 
 void ExpertStore::ended(const DriveCompletion& completion) {
   const auto index = static_cast<std::uint32_t>(completion.tag);
-  Out& out = outs_[index];
-  const PieceRead read = scheduler_.piece_of(out.tag);
-  Status status = check_bytes(out, completion);
+  InFlight& in_flight = reads_[index];
+  const PieceRead read = scheduler_.piece_of(in_flight.tag);
+  Status status = check_bytes(in_flight, completion);
   if (status) {
-    out.done_bytes += completion.bytes;
-    if (out.done_bytes < read.bytes) {  // broken off by the system: it goes on where it ended
+    in_flight.done_bytes += completion.bytes;
+    if (in_flight.done_bytes < read.bytes) {  // a short read continues where it ended
       submit(index);
       drive_->flush();
       return;
     }
-    if (scheduler_.completes_record(out.tag)) status = check_record(out.tag);
-    if (options_.trace != nullptr && scheduler_.completes_record(out.tag)) trace_read(out.tag);
+    if (scheduler_.completes_record(in_flight.tag)) status = check_record(in_flight.tag);
+    if (options_.trace != nullptr && scheduler_.completes_record(in_flight.tag)) trace_read(in_flight.tag);
   }
-  const bool succeeded = status.has_value(), is_wanted = scheduler_.is_wanted(out.tag);
+  const bool succeeded = status.has_value(), is_wanted = scheduler_.is_wanted(in_flight.tag);
   if (!succeeded && is_wanted && !error_) error_ = failure(read.record, std::move(status).error());
   if (is_wanted) ++wanted_ended_;
   rate_.completed(now(), read.bytes);
-  scheduler_.complete(out.tag, succeeded);
-  out.next_free = first_free_out_;
-  first_free_out_ = index;
-  --outs_taken_;
+  scheduler_.complete(in_flight.tag, succeeded);
+  in_flight.next_free = first_free_read_;
+  first_free_read_ = index;
+  --reads_in_flight_;
 }
 
-Status ExpertStore::check_bytes(const Out& out, const DriveCompletion& completion) const {
-  const PieceRead read = scheduler_.piece_of(out.tag);
+Status ExpertStore::check_bytes(const InFlight& in_flight, const DriveCompletion& completion) const {
+  const PieceRead read = scheduler_.piece_of(in_flight.tag);
   const Stored& record = stored(read.record);
   const std::string& path = drive_->path(record.file).native();
-  const std::uint64_t offset = record.offset + read.offset + out.done_bytes;
+  const std::uint64_t offset = record.offset + read.offset + in_flight.done_bytes;
   if (completion.error_number != 0)
     return Error(
         ErrorCode::io_failed,
         system_error(completion.error_number, fmt::format("cannot read '{}' at offset {}", path, offset))
             .message());
-  const std::uint64_t wanted = read.bytes - out.done_bytes;
+  const std::uint64_t wanted = read.bytes - in_flight.done_bytes;
   if (completion.bytes < wanted && (completion.bytes == 0 || completion.bytes % kSectorBytes != 0))
     return Error(
         ErrorCode::io_failed,
-        fmt::format("'{}' ends at offset {}, and {} more bytes were expected: the file has been cut off",
-                    path, offset + completion.bytes, wanted - completion.bytes));
+        fmt::format("'{}': expected {} more bytes at offset {}, found the end: the file has been cut off",
+                    path, wanted - completion.bytes, offset + completion.bytes));
   return {};
 }
 
-// A whole record. A file that has been written to since it was opened is not believed any more.
+// Verifies a record that has been read completely. If its file has changed since it was opened, the checksum
+// is compared even if verifies_reads is off.
 Status ExpertStore::check_record(std::uint64_t tag) const {
   const PieceRead read = scheduler_.piece_of(tag);
   const Stored& record = stored(read.record);
@@ -333,8 +336,8 @@ Status ExpertStore::check_record(std::uint64_t tag) const {
   const std::uint64_t found = checksum_of(memory_of(read.slot));
   if (found == record.checksum) return {};
   return Error(ErrorCode::io_failed,
-               fmt::format("'{}' at offset {}: the checksum of the record is {:016x}, expected {:016x}{}",
-                           drive_->path(record.file).native(), record.offset, found, record.checksum,
+               fmt::format("'{}' at offset {}: expected a record with checksum {:016x}, found {:016x}{}",
+                           drive_->path(record.file).native(), record.offset, record.checksum, found,
                            is_changed ? "; the file has changed since it was opened" : ""));
 }
 

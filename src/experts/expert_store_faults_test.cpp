@@ -1,8 +1,10 @@
-// A read that fails fails the fetch that wants it, and nothing else: whichever read it is, and however it fails.
+// A failed read fails the fetch that wants it and nothing else, whichever read it is and however it fails.
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,14 +12,13 @@
 #include <utility>
 #include <vector>
 
+#include "base/testing/states.h"
 #include "experts/testing/stored_model.h"
 
 namespace moeflux {
 namespace {
 
-using testing::AllOf;
-using testing::AnyOf;
-using testing::HasSubstr;
+using test::States;
 
 constexpr std::uint64_t kSmallPieces = 4096;
 
@@ -37,11 +38,12 @@ const std::vector<ScriptedFetch>& script() {
   return fetches;
 }
 
-// Where it stopped, and why; nothing: it came to its end.
+// The fetch of the script that failed, and why.
 struct Failure {
   std::size_t at;
   Error error;
 };
+// Runs the script until a fetch fails.
 std::optional<Failure> run_script(const StoredModel& model, ExpertStore& store) {
   for (std::size_t i = 0; i < script().size(); ++i) {
     const ScriptedFetch& fetch = script()[i];
@@ -51,23 +53,21 @@ std::optional<Failure> run_script(const StoredModel& model, ExpertStore& store) 
   return std::nullopt;
 }
 
-// All four: layer, expert, file and cause.
+// The error names layer, expert, file and cause.
 void expect_named(const StoredModel& model, const Failure& failure, const std::string& cause) {
   const ScriptedFetch& fetch = script()[failure.at];
   EXPECT_EQ(failure.error.code(), ErrorCode::io_failed);
-  std::vector<testing::Matcher<std::string>> experts;
-  for (const std::uint32_t expert : fetch.wanted)
-    experts.push_back(
-        HasSubstr("expert " + std::to_string(expert) + " of layer " + std::to_string(fetch.layer)));
-  EXPECT_THAT(failure.error.message(), testing::AnyOfArray(experts));
-  EXPECT_THAT(failure.error.message(),
-              AllOf(HasSubstr("'" + model.file(fetch.layer).native() + "'"), HasSubstr(cause)));
+  EXPECT_THAT(failure.error, States(fmt::format("layer {}", fetch.layer),
+                                    "'" + model.file(fetch.layer).native() + "'", cause));
+  EXPECT_TRUE(std::ranges::any_of(fetch.wanted, [&](std::uint32_t expert) {
+    return test::states_fact(failure.error.message(), fmt::format("expert {}", expert));
+  })) << failure.error.message();
 }
 
-// A machine that is busy may be slower than the little patience of some tests: that is no failure of the store.
+// Some tests set a short patience. A read that exceeds it on a busy machine is not a failure of the store.
 void fetch_patiently(const StoredModel& model, ExpertStore& store, const ScriptedFetch& wanted) {
   Result<WantedExperts> came = try_fetch(model, store, wanted.layer, wanted.wanted, wanted.order);
-  for (int i = 0; i < 500 && !came && came.error().message().find("no answer") != std::string::npos; ++i)
+  for (int i = 0; i < 500 && !came && test::states_fact(came.error().message(), "no answer"); ++i)
     came = try_fetch(model, store, wanted.layer, wanted.wanted, wanted.order);
   ASSERT_TRUE(came) << came.error().message();
   EXPECT_EQ(came->size(), wanted.wanted.size());
@@ -94,7 +94,7 @@ class FaultsOfDrives : public testing::TestWithParam<DriveChoice> {
             .speculates = false,
             .piece_bytes = kSmallPieces};
   }
-  // The script with a fault at each of its reads in turn, in one store from beginning to end: faults do not add up.
+  // Runs the script with a fault at each of its reads in turn. One store lives through all of them.
   void fail_at_every_read(const ExpertStoreOptions& store_options, DriveFaultKind kind,
                           const std::string& cause) {
     const auto faults = std::make_shared<DriveFaults>();
@@ -104,8 +104,8 @@ class FaultsOfDrives : public testing::TestWithParam<DriveChoice> {
       const std::uint64_t reads_before = faults->reads();
       faults->set_plan({.faults = {{.kind = kind, .index = index}}});
       const std::optional<Failure> failure = run_script(model, *store);
-      if (!failure && faults->reads() - reads_before <= index) break;  // that was all
-      ASSERT_TRUE(failure) << "read " << index << " has failed, and nobody has noticed";
+      if (!failure && faults->reads() - reads_before <= index) break;  // past the last read
+      ASSERT_TRUE(failure) << "read " << index << " failed, and the fetch did not";
       ++failures;
       expect_named(model, *failure, cause);
       faults->set_plan({});
@@ -121,7 +121,7 @@ class FaultsOfDrives : public testing::TestWithParam<DriveChoice> {
 INSTANTIATE_TEST_SUITE_P(, FaultsOfDrives, testing::ValuesIn(kEveryDrive),
                          [](const auto& choice) { return std::string(name_of(choice.param.kind)); });
 
-TEST_P(FaultsOfDrives, AReadThatFailsNamesItsPlaceAndIsReadAgain) {
+TEST_P(FaultsOfDrives, AFailedReadNamesItsPlaceAndIsReadAgain) {
   fail_at_every_read(options(), DriveFaultKind::error, "Input/output error");
 }
 
@@ -129,13 +129,13 @@ TEST_P(FaultsOfDrives, AReadPastTheEndNamesItsPlaceAndIsReadAgain) {
   fail_at_every_read(options(), DriveFaultKind::end_of_file, "the file has been cut off");
 }
 
-TEST_P(FaultsOfDrives, AFlippedBitIsNoticedWhereReadsAreVerified) {
+TEST_P(FaultsOfDrives, AFlippedBitIsDetectedWhenReadsAreVerified) {
   ExpertStoreOptions verifying = options();
   verifying.verifies_reads = true;
   fail_at_every_read(verifying, DriveFaultKind::flipped_bit, "checksum");
 }
 
-TEST_P(FaultsOfDrives, AReadThatDoesNotComeBackIsGivenUpAndItsSlotComesBack) {
+TEST_P(FaultsOfDrives, AReadThatNeverEndsTimesOutAndItsSlotIsFreedLater) {
   ExpertStoreOptions impatient = options();
   impatient.patience = std::chrono::milliseconds(20);
   fail_at_every_read(impatient, DriveFaultKind::stuck, "no answer");
@@ -155,14 +155,14 @@ TEST_P(FaultsOfDrives, AShortReadIsContinuedWhereItEnded) {
       ASSERT_FALSE(failure) << failure->error.message();
       if (faults->reads() - before <= index) break;
     }
-    // Even if every read is cut short, again and again.
+    // Also if every read, and every continuation, is short.
     faults->set_plan({.faults = {{.kind = DriveFaultKind::short_read, .index = 0, .and_all_later = true}}});
     fetch_everything_twice(model, *store);
     drain(*store, *faults);
   }
 }
 
-TEST_P(FaultsOfDrives, AFlippedBitIsNotNoticedWhereNobodyLooks) {
+TEST_P(FaultsOfDrives, AFlippedBitIsNotDetectedUnlessReadsAreVerified) {
   const auto faults = std::make_shared<DriveFaults>();
   const auto store = model.open(options(), faults);
   faults->set_plan({.faults = {{.kind = DriveFaultKind::flipped_bit, .index = 0}}});
@@ -189,7 +189,7 @@ TEST_P(FaultsOfDrives, AnyOrderOfCompletionsGivesTheRightBytes) {
   }
 }
 
-// Whatever fails, and however often: a fetch says so or hands out the right bytes.
+// Whatever fails, and however often, a fetch returns an error or the right bytes.
 TEST_P(FaultsOfDrives, RandomFaultsNeverGiveWrongBytesAndNeverLoseASlot) {
   std::uint64_t failed = 0;
   for (unsigned seed = 1; seed <= 8; ++seed) {
@@ -217,20 +217,20 @@ TEST_P(FaultsOfDrives, RandomFaultsNeverGiveWrongBytesAndNeverLoseASlot) {
       if (random() % 8 == 0) {
         const Fetch dropped = store->begin(LayerId(layer), wanted, order);
       }
-      failed += !try_fetch(model, *store, layer, wanted, order);  // looks at the bytes
-      if (random() % 2 == 0) store->poll();
+      failed += !try_fetch(model, *store, layer, wanted, order);  // compares the bytes
+      if (random() % 2 == 0) store->advance_reads();
       if (random() % 3 == 0) faults->release_stuck();
     }
     faults->set_plan({});
     faults->release_stuck();
-    drain(*store, *faults);  // faults that have begun already
+    drain(*store, *faults);  // ends the faulty reads in flight
     expect_nothing_is_lost(model, *store, *faults);
     if (HasFailure()) FAIL() << "with seed " << seed;
   }
   EXPECT_GT(failed, 50u);
 }
 
-TEST_P(FaultsOfDrives, AStoreGoesWhileReadsAreOutAtEveryOneOfThem) {
+TEST_P(FaultsOfDrives, AStoreCanBeDestroyedWhileAnyReadIsInFlight) {
   for (std::uint64_t index = 0; index < 12; ++index)
     for (const bool is_stuck : {true, false}) {
       const auto faults = std::make_shared<DriveFaults>();
@@ -245,7 +245,7 @@ TEST_P(FaultsOfDrives, AStoreGoesWhileReadsAreOutAtEveryOneOfThem) {
       store->hint(LayerId(1), all_experts(), 1.0F);
       const WantedExperts wanted = all_experts();
       const bool has_come = try_fetch(model, *store, 0, wanted).has_value();
-      EXPECT_FALSE(has_come && is_stuck);  // one error may be a guess's
+      EXPECT_FALSE(has_come && is_stuck);  // a single error may hit a guess
       { const Fetch dropped = store->begin(LayerId(1), wanted, FetchOrder::ascending); }
     }
 }
@@ -263,7 +263,7 @@ class FaultsOfAFetch : public testing::Test {
   std::shared_ptr<DriveFaults> faults = std::make_shared<DriveFaults>();
 };
 
-TEST_F(FaultsOfAFetch, AfterAnErrorTheFetchIsOverAndItsLeasesAreStillGood) {
+TEST_F(FaultsOfAFetch, AfterAnErrorTheFetchHasEndedAndItsLeasesStayValid) {
   const auto store = model.open(options(), faults);
   const WantedExperts first = {0}, wanted = {0, 1, 2};
   expect_fetch(model, *store, 1, first);
@@ -271,7 +271,7 @@ TEST_F(FaultsOfAFetch, AfterAnErrorTheFetchIsOverAndItsLeasesAreStillGood) {
   {
     Fetch fetch = store->begin(LayerId(1), wanted, FetchOrder::ascending);
     const Result<std::optional<Lease>> lease = fetch.next();
-    // The error may already be known; an expert that was there may be handed out before it is.
+    // If the error is not known yet, the expert in memory is handed out first.
     const Result<std::optional<Lease>> failed = fetch.next();
     ASSERT_FALSE(failed);
     EXPECT_FALSE(fetch.is_one_ready());
@@ -287,29 +287,28 @@ TEST_F(FaultsOfAFetch, AfterAnErrorTheFetchIsOverAndItsLeasesAreStillGood) {
   expect_fetch(model, *store, 1, wanted);
 }
 
-TEST_F(FaultsOfAFetch, AnErrorIsNotTheNextFetchs) {
+TEST_F(FaultsOfAFetch, AnErrorDoesNotAffectTheNextFetch) {
   const auto store = model.open(options(), faults);
   faults->set_plan({.faults = {{.kind = DriveFaultKind::error, .index = 0, .and_all_later = true}}});
   const WantedExperts wanted = {0, 1, 2};
   {
     const Fetch dropped = store->begin(LayerId(0), wanted, FetchOrder::ready_first);
-  }  // its errors are nobody's
+  }  // no fetch gets its errors
   faults->set_plan({});
   expect_fetch(model, *store, 0, wanted);
   expect_fetch(model, *store, 1, wanted);
 }
 
-TEST_F(FaultsOfAFetch, WhileAReadIsStuckOthersAreServed) {
+TEST_F(FaultsOfAFetch, OtherRecordsAreServedWhileAReadIsStuck) {
   ExpertStoreOptions impatient = options();
   impatient.patience = std::chrono::milliseconds(20);
   const auto store = model.open(impatient, faults);
   faults->set_plan({.faults = {{.kind = DriveFaultKind::stuck, .index = 1}}});
   const ScriptedFetch stuck{1, {2}, FetchOrder::ready_first};
-  for (int i = 0; i < 3; ++i) {  // it is not asked for again and again
+  for (int i = 0; i < 3; ++i) {  // it is not submitted again
     const Result<WantedExperts> failed = try_fetch(model, *store, stuck.layer, stuck.wanted);
     ASSERT_FALSE(failed);
-    EXPECT_THAT(failed.error().message(), AllOf(HasSubstr("expert 2 of layer 1"), HasSubstr("no answer"),
-                                                HasSubstr(model.file(1).native())));
+    EXPECT_THAT(failed, States("expert 2", "layer 1", model.file(1).native(), "no answer"));
     EXPECT_EQ(faults->stuck(), 1u);
   }
   for (int i = 0; i < 3; ++i) {
@@ -321,7 +320,7 @@ TEST_F(FaultsOfAFetch, WhileAReadIsStuckOthersAreServed) {
   expect_nothing_is_lost(model, *store, *faults);
 }
 
-// Answers every read but the first: one at a time, and each after some time.
+// Completes every read except the first, one at a time, each after a pause.
 class DrippingDrive final : public Drive {
  public:
   DrippingDrive(std::unique_ptr<Drive> drive, std::chrono::nanoseconds pause, std::uint64_t& answers)
@@ -351,10 +350,10 @@ class DrippingDrive final : public Drive {
   bool is_first_ = true;
 };
 
-TEST_F(FaultsOfAFetch, AWantedReadThatDoesNotComeIsGivenUpThoughOthersCome) {
+TEST_F(FaultsOfAFetch, AWantedReadTimesOutAlthoughOtherReadsEnd) {
   std::uint64_t answers = 0;
   ExpertStoreOptions impatient = options();
-  impatient.budget_bytes = model.all_bytes();  // so the others are read meanwhile
+  impatient.budget_bytes = model.all_bytes();  // so the store also reads the other records
   impatient.speculates = true;
   impatient.patience = std::chrono::milliseconds(40);
   impatient.wrap_drive = [&](std::unique_ptr<Drive> drive) -> std::unique_ptr<Drive> {
@@ -363,12 +362,12 @@ TEST_F(FaultsOfAFetch, AWantedReadThatDoesNotComeIsGivenUpThoughOthersCome) {
   const auto store = model.open(impatient);
   const Result<WantedExperts> failed = try_fetch(model, *store, 1, {2});
   ASSERT_FALSE(failed);
-  EXPECT_THAT(failed.error().message(), AllOf(HasSubstr("expert 2 of layer 1"), HasSubstr("no answer")));
+  EXPECT_THAT(failed, States("expert 2", "layer 1", "no answer"));
   const std::uint64_t wanted_pieces = model.record_bytes(1, 2) / kSmallPieces;
   EXPECT_LE(answers, wanted_pieces + 3) << "of " << model.all_bytes() / kSmallPieces;
 }
 
-TEST_F(FaultsOfAFetch, ADriveThatIsGoneAndComesBackIsUsedAgain) {
+TEST_F(FaultsOfAFetch, ADriveThatRecoversIsUsedAgain) {
   ExpertStoreOptions impatient = options();
   impatient.patience = std::chrono::milliseconds(5);
   const auto store = model.open(impatient, faults);
@@ -378,9 +377,7 @@ TEST_F(FaultsOfAFetch, ADriveThatIsGoneAndComesBackIsUsedAgain) {
       const Result<WantedExperts> failed = try_fetch(
           model, *store, layer, all_experts(), i % 2 == 0 ? FetchOrder::ascending : FetchOrder::ready_first);
       ASSERT_FALSE(failed);
-      EXPECT_THAT(failed.error().message(),
-                  AllOf(HasSubstr("of layer " + std::to_string(layer)), HasSubstr("no answer"),
-                        HasSubstr(model.file(layer).native())));
+      EXPECT_THAT(failed, States(fmt::format("layer {}", layer), model.file(layer).native(), "no answer"));
     }
   faults->set_plan({});
   faults->release_stuck();
@@ -389,7 +386,7 @@ TEST_F(FaultsOfAFetch, ADriveThatIsGoneAndComesBackIsUsedAgain) {
 
 // ---- Guesses ----
 
-TEST_F(FaultsOfAFetch, ReadsOfGuessesThatFailFailNobody) {
+TEST_F(FaultsOfAFetch, AFailedReadOfAGuessFailsNoFetch) {
   for (const DriveFaultKind kind :
        {DriveFaultKind::error, DriveFaultKind::end_of_file, DriveFaultKind::flipped_bit}) {
     ExpertStoreOptions verifying = options();
@@ -401,7 +398,7 @@ TEST_F(FaultsOfAFetch, ReadsOfGuessesThatFailFailNobody) {
       const std::uint32_t layer = index % StoredModel::kLayers;
       store->hint(LayerId(layer), all_experts(), 1.0F);
       for (int i = 0; i < 4; ++i) {
-        store->poll();
+        store->advance_reads();
         drain(*store, *faults);
       }
       EXPECT_EQ(store->statistics().demanded_bytes, before.demanded_bytes);
@@ -413,13 +410,13 @@ TEST_F(FaultsOfAFetch, ReadsOfGuessesThatFailFailNobody) {
   }
 }
 
-TEST_F(FaultsOfAFetch, FillingThatFailsFailsNobody) {
+TEST_F(FaultsOfAFetch, AFailedReadOfAFillFailsNoFetch) {
   ExpertStoreOptions all = options();
   all.budget_bytes = model.all_bytes();
   for (const DriveFaultKind kind : {DriveFaultKind::error, DriveFaultKind::end_of_file}) {
     const auto store = model.open(all, faults);
     faults->set_plan({.faults = {{.kind = kind, .index = 0, .and_all_later = true}}});
-    for (int i = 0; i < 100; ++i) store->poll();
+    for (int i = 0; i < 100; ++i) store->advance_reads();
     drain(*store, *faults);
     EXPECT_GT(store->statistics().filled_bytes, 0u);
     faults->set_plan({});
@@ -428,14 +425,14 @@ TEST_F(FaultsOfAFetch, FillingThatFailsFailsNobody) {
   }
 }
 
-TEST_F(FaultsOfAFetch, AStuckGuessKeepsNobodyElseWaiting) {
+TEST_F(FaultsOfAFetch, AStuckGuessDelaysNoOtherRecord) {
   ExpertStoreOptions impatient = options();
   impatient.patience = std::chrono::milliseconds(20);
   const auto store = model.open(impatient, faults);
   faults->set_plan({.faults = {{.kind = DriveFaultKind::stuck, .index = 0}}});
   const WantedExperts guess = {4};
   store->hint(LayerId(1), guess, 1.0F);
-  store->poll();
+  store->advance_reads();
   EXPECT_EQ(faults->stuck(), 1u);
   for (int i = 0; i < 3; ++i) {
     fetch_patiently(model, *store, {0, {0, 1, 2, 3, 4, 5}, FetchOrder::ascending});

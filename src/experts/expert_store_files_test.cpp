@@ -1,6 +1,7 @@
-// Files that change while a store reads them: what is not the record any more is never handed out as one.
+// Files that change while a store reads them. Bytes that are not the record are never handed out.
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -9,15 +10,15 @@
 #include <fstream>
 #include <string>
 
+#include "base/testing/states.h"
 #include "experts/testing/stored_model.h"
 
 namespace moeflux {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using test::States;
 
-// Another time of change, whatever the clock of the file system resolves.
+// Changes the modification time by more than the resolution of any file system's clock.
 void touch(const std::filesystem::path& path) {
   struct stat status;
   ASSERT_EQ(::stat(path.c_str(), &status), 0);
@@ -33,7 +34,7 @@ class ChangingFiles : public testing::TestWithParam<DriveChoice> {
         model.open({.budget_bytes = model.least_bytes(), .drive = GetParam(), .speculates = false}, faults);
     if (store->drive().kind() != GetParam().kind) GTEST_SKIP() << testing::PrintToString(store->refusals());
   }
-  // In place: the same file with other bytes.
+  // Overwrites the bytes of the file in place.
   void overwrite(std::uint32_t layer, const std::string& bytes) const {
     std::fstream file(model.file(layer), std::ios::binary | std::ios::in | std::ios::out);
     file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
@@ -45,9 +46,8 @@ class ChangingFiles : public testing::TestWithParam<DriveChoice> {
     const Result<WantedExperts> failed = try_fetch(model, *store, layer, {expert});
     ASSERT_FALSE(failed);
     EXPECT_EQ(failed.error().code(), ErrorCode::io_failed);
-    EXPECT_THAT(failed.error().message(),
-                AllOf(HasSubstr("expert " + std::to_string(expert) + " of layer " + std::to_string(layer)),
-                      HasSubstr("'" + model.file(layer).native() + "'"), HasSubstr(cause)));
+    EXPECT_THAT(failed, States(fmt::format("expert {}", expert), fmt::format("layer {}", layer),
+                               "'" + model.file(layer).native() + "'", cause));
   }
   StoredModel model;
   std::shared_ptr<DriveFaults> faults = std::make_shared<DriveFaults>();
@@ -56,7 +56,7 @@ class ChangingFiles : public testing::TestWithParam<DriveChoice> {
 INSTANTIATE_TEST_SUITE_P(, ChangingFiles, testing::ValuesIn(kEveryDrive),
                          [](const auto& choice) { return std::string(name_of(choice.param.kind)); });
 
-TEST_P(ChangingFiles, ATouchedFileIsReadAsBeforeAndCheckedFromThenOn) {
+TEST_P(ChangingFiles, ATouchedFileIsStillReadAndVerifiedFromThenOn) {
   expect_fetch(model, *store, 1, all_experts());
   touch(model.file(1));
   fetch_everything_twice(model, *store);
@@ -68,20 +68,20 @@ TEST_P(ChangingFiles, ATouchedFileIsReadAsBeforeAndCheckedFromThenOn) {
   fetch_everything_twice(model, *store);
 }
 
-TEST_P(ChangingFiles, AFileThatIsOverwrittenIsNotBelievedUntilItIsRestored) {
+TEST_P(ChangingFiles, AnOverwrittenFileIsRejectedUntilItIsRestored) {
   expect_fetch(model, *store, 1, {0});
   std::string other = model.contents(1);
   std::ranges::reverse(other);
   overwrite(1, other);
   for (std::uint32_t expert = 1; expert < StoredModel::kExperts; ++expert)
     expect_failure(1, expert, "checksum");
-  expect_fetch(model, *store, 0, {0, 1, 2, 3, 4, 5});  // of another file
-  expect_failure(1, 0, "checksum");                    // its slot is still the only one, and was taken
+  expect_fetch(model, *store, 0, {0, 1, 2, 3, 4, 5});  // from the other file
+  expect_failure(1, 0, "checksum");                    // evicted meanwhile: there is one slot of its size
   overwrite(1, model.contents(1));
   fetch_everything_twice(model, *store);
 }
 
-TEST_P(ChangingFiles, WhereOneRecordIsOverwrittenTheOthersAreStillRight) {
+TEST_P(ChangingFiles, OverwritingOneRecordLeavesTheOthersValid) {
   std::string other = model.contents(1);
   other[model.record_bytes(1, 0) + 5000] = static_cast<char>(~other[model.record_bytes(1, 0) + 5000]);
   overwrite(1, other);
@@ -91,9 +91,9 @@ TEST_P(ChangingFiles, WhereOneRecordIsOverwrittenTheOthersAreStillRight) {
   expect_fetch(model, *store, 0, all_experts());
 }
 
-TEST_P(ChangingFiles, AFileThatIsCutOffServesWhatIsLeftAndNamesWhatIsNot) {
+TEST_P(ChangingFiles, ATruncatedFileServesItsWholeRecordsAndFailsTheOthers) {
   const std::uint64_t record = model.record_bytes(1, 0);
-  // Within a page, within a sector, at a sector, at a page; between two records; nothing at all.
+  // Truncated within a page, within a sector, at a sector, at a page, between two records, and to nothing.
   for (const std::uint64_t size : {3 * record + 4096 + 1000, 3 * record + 700, 3 * record + 512,
                                    3 * record + 4096, 3 * record, std::uint64_t{0}}) {
     SCOPED_TRACE(testing::Message() << "cut off at " << size);
@@ -106,7 +106,7 @@ TEST_P(ChangingFiles, AFileThatIsCutOffServesWhatIsLeftAndNamesWhatIsNot) {
   }
 }
 
-TEST_P(ChangingFiles, AFileThatWasReplacedIsReadAsItWas) {
+TEST_P(ChangingFiles, AReplacedFileIsReadFromTheOpenDescriptor) {
   std::string other = model.contents(1);
   std::ranges::reverse(other);
   const std::filesystem::path path = model.file(1), beside = path.native() + ".new";

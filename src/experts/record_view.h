@@ -1,5 +1,5 @@
 #pragma once
-// An expert's matrices in the bytes of its record. Pure.
+// Views of an expert's matrices in the bytes of its record. Pure function.
 
 #include <cstddef>
 #include <span>
@@ -9,7 +9,7 @@
 
 namespace moeflux {
 
-// `record`: record_layout(format).record_bytes, and alive as long as the view.
+// Requires: `record` has record_layout(format).record_bytes bytes. The view points into it.
 ExpertView view_of(const ExpertFormat& format, std::span<const std::byte> record);
 
 }  // namespace moeflux

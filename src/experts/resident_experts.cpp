@@ -37,14 +37,14 @@ void ResidentExperts::start(LayerId layer, std::span<const std::uint32_t> wanted
   next_ = 0;
 }
 
-Result<std::optional<ExpertSource::HandedOut>> ResidentExperts::hand_out() {
-  if (next_ == wanted_.size()) return std::optional<HandedOut>();
+Result<std::optional<ExpertSource::ReadyExpert>> ResidentExperts::next_ready() {
+  if (next_ == wanted_.size()) return std::optional<ReadyExpert>();
   const std::uint32_t expert = wanted_[next_++];
-  return std::optional<HandedOut>({ExpertId(expert), layer_->experts[expert], expert});
+  return std::optional<ReadyExpert>({ExpertId(expert), layer_->experts[expert], expert});
 }
 
 void ResidentExperts::stop() { layer_ = nullptr; }
 
-void ResidentExperts::release(std::uint32_t) {}  // nothing ever leaves
+void ResidentExperts::release(std::uint32_t) {}  // nothing is evicted
 
 }  // namespace moeflux

@@ -1,7 +1,9 @@
 #pragma once
-// All experts of a packed model in memory: read once, then every expert is ready at once.
+// An ExpertSource that holds all experts of a packed model in memory. open() reads them; then every fetch is
+// a hit.
 //
-// For models that fit, and for tests. Owns its memory; the model is used while opening only. One thread at a time.
+// For models that fit, and for tests. Owns its memory; the model is used only while opening. One thread at a
+// time.
 
 #include <memory>
 #include <vector>
@@ -15,7 +17,7 @@ namespace moeflux {
 
 class ResidentExperts final : public ExpertSource {
  public:
-  // Bytes that open() will hold.
+  // Bytes of memory that open() takes.
   static std::uint64_t bytes_of(const PackedModel& model);
 
   static Result<std::unique_ptr<ResidentExperts>> open(const PackedModel& model);
@@ -28,7 +30,7 @@ class ResidentExperts final : public ExpertSource {
   ResidentExperts() = default;
 
   void start(LayerId layer, std::span<const std::uint32_t> wanted, FetchOrder order) override;
-  Result<std::optional<HandedOut>> hand_out() override;
+  Result<std::optional<ReadyExpert>> next_ready() override;
   bool is_one_ready() const override { return next_ < wanted_.size(); }
   void stop() override;
   void release(std::uint32_t slot) override;

@@ -9,7 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "base/expect_contract.h"
+#include "base/testing/expect_contract.h"
+#include "base/testing/states.h"
 #include "experts/record_view.h"
 #include "io/posix_file_system.h"
 #include "model/testing/tiny_packed_model.h"
@@ -18,11 +19,11 @@
 namespace moeflux {
 namespace {
 
+using test::States;
 using testing::ElementsAre;
-using testing::HasSubstr;
 using Ids = std::vector<std::uint32_t>;
 
-// The three matrices of an expert, and its record: blocks of gate and up alternate, down begins at a page.
+// The three matrices of an expert, and its record. Blocks of gate and up alternate; down begins at a page.
 struct MadeExpert {
   RandomMatrix gate, up, down;
 
@@ -43,7 +44,7 @@ struct MadeExpert {
   }
 };
 
-// A packed model whose experts are known, number by number.
+// A packed model with known experts.
 class ResidentExpertsOf : public testing::Test {
  protected:
   explicit ResidentExpertsOf(const ModelConfig& config) {
@@ -97,7 +98,7 @@ void expect_numbers(const ExpertView& view, const MadeExpert& expert) {
   EXPECT_EQ(decode(view.down), expert.down.numbers());
 }
 
-// All that a Fetch hands out, given back at once.
+// The experts that a Fetch hands out. Each is released before the next.
 Ids ids_of(ExpertSource& source, LayerId layer, const Ids& wanted, FetchOrder order) {
   Ids ids;
   Fetch fetch = source.begin(layer, wanted, order);
@@ -119,7 +120,7 @@ TEST_F(ResidentExpertsOfQwen, HandsOutEachWantedExpertOnceInAscendingOrder) {
   }
 }
 
-TEST_F(ResidentExpertsOfQwen, ViewsHaveTheNumbersThatWerePacked) {
+TEST_F(ResidentExpertsOfQwen, ViewsHaveThePackedNumbers) {
   const auto source = open();
   for (const auto& [layer, experts] : made) {
     const Ids wanted = {0, 1, 2, 3};
@@ -132,7 +133,7 @@ TEST_F(ResidentExpertsOfQwen, ViewsHaveTheNumbersThatWerePacked) {
   }
 }
 
-TEST_F(ResidentExpertsOfDeepseek, ViewsHaveTheNumbersThatWerePackedAlsoAfterADenseLayer) {
+TEST_F(ResidentExpertsOfDeepseek, ViewsHaveThePackedNumbersAfterADenseLayer) {
   const auto source = open();
   ASSERT_EQ(made.size(), 1u);
   const Ids wanted = {2};
@@ -142,7 +143,7 @@ TEST_F(ResidentExpertsOfDeepseek, ViewsHaveTheNumbersThatWerePackedAlsoAfterADen
   expect_numbers((*lease)->view(), made.at(LayerId(1))[2]);
 }
 
-TEST_F(ResidentExpertsOfQwen, OneIsReadyUntilAllWereHandedOut) {
+TEST_F(ResidentExpertsOfQwen, AnExpertIsReadyUntilAllAreHandedOut) {
   const auto source = open();
   const Ids wanted = {0, 2};
   Fetch fetch = source->begin(LayerId(0), wanted, FetchOrder::ready_first);
@@ -159,9 +160,9 @@ TEST_F(ResidentExpertsOfQwen, CountsFetchesAndLeases) {
   const auto source = open();
   EXPECT_EQ(source->counters(), (ExpertCounters{}));
   ids_of(*source, LayerId(0), {0, 1, 3}, FetchOrder::ascending);
-  EXPECT_EQ(source->counters(), (ExpertCounters{.fetches = 1, .handed_out = 3}));
+  EXPECT_EQ(source->counters(), (ExpertCounters{.fetches = 1, .served = 3}));
   ids_of(*source, LayerId(1), {}, FetchOrder::ascending);
-  EXPECT_EQ(source->counters(), (ExpertCounters{.fetches = 2, .handed_out = 3}));
+  EXPECT_EQ(source->counters(), (ExpertCounters{.fetches = 2, .served = 3}));
 }
 
 TEST_F(ResidentExpertsOfQwen, ADroppedFetchMakesRoomForTheNext) {
@@ -173,7 +174,7 @@ TEST_F(ResidentExpertsOfQwen, ADroppedFetchMakesRoomForTheNext) {
   }
   { const Fetch untouched = source->begin(LayerId(0), wanted, FetchOrder::ascending); }
   EXPECT_THAT(ids_of(*source, LayerId(1), {2, 3}, FetchOrder::ascending), ElementsAre(2, 3));
-  EXPECT_EQ(source->counters(), (ExpertCounters{.fetches = 3, .handed_out = 3}));
+  EXPECT_EQ(source->counters(), (ExpertCounters{.fetches = 3, .served = 3}));
 }
 
 TEST_F(ResidentExpertsOfQwen, ALeaseOutlivesItsFetch) {
@@ -189,7 +190,7 @@ TEST_F(ResidentExpertsOfQwen, ALeaseOutlivesItsFetch) {
   expect_numbers(kept->view(), made.at(LayerId(1))[1]);
 }
 
-TEST_F(ResidentExpertsOfQwen, OutlivesTheModelThatItWasReadFrom) {
+TEST_F(ResidentExpertsOfQwen, OutlivesTheModelItWasReadFrom) {
   const auto source = open();
   model.reset();
   const Ids wanted = {3};
@@ -205,13 +206,13 @@ TEST_F(ResidentExpertsOfQwen, HoldsAsManyBytesAsItsFiles) {
   EXPECT_EQ(ResidentExperts::bytes_of(*model), bytes);
 }
 
-TEST_F(ResidentExpertsOfQwen, AFileThatShrankSinceTheModelWasOpenedIsAnError) {
+TEST_F(ResidentExpertsOfQwen, RejectsAFileThatShrankSinceTheModelWasOpened) {
   const std::filesystem::path file = model->path() / model->manifest().experts[1].file;
   std::filesystem::resize_file(file, std::filesystem::file_size(file) - 1);
   const auto source = ResidentExperts::open(*model);
   ASSERT_FALSE(source);
   EXPECT_EQ(source.error().code(), ErrorCode::corrupt_data);
-  EXPECT_THAT(source.error().message(), HasSubstr("layer_001.bin"));
+  EXPECT_THAT(source, States("layer_001.bin"));
 }
 
 TEST_F(ResidentExpertsOfQwen, KeepsTheContractOfOneFetchAtATime) {

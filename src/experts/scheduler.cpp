@@ -8,13 +8,12 @@ namespace moeflux {
 namespace {
 
 constexpr std::uint64_t kPieceAlignment = 4096;
-constexpr float kTrustedPrecision = 0.5F;
 
 std::uint64_t round_to_pages(std::uint64_t bytes) {
   return (bytes + kPieceAlignment - 1) / kPieceAlignment * kPieceAlignment;
 }
 
-// A part of a record, cut into pieces of about the same size.
+// Cuts a part of a record into pieces of about the same size.
 void cut(std::uint64_t begin, std::uint64_t end, std::uint64_t piece_bytes, auto&& add) {
   const std::uint64_t bytes = end - begin;
   if (bytes == 0) return;
@@ -27,47 +26,40 @@ void cut(std::uint64_t begin, std::uint64_t end, std::uint64_t piece_bytes, auto
 
 ExpertScheduler::ExpertScheduler(ExpertTable table, const SchedulerOptions& options,
                                  const PolicyMaker& make_policy)
-    : table_(std::move(table)), options_(options) {
+    : table_(std::move(table)), options_(options), hints_(table_.first_record) {
   MF_REQUIRE(options.piece_bytes >= kPieceAlignment && options.piece_bytes % kPieceAlignment == 0,
              "pieces are whole pages");
-  std::uint32_t slots = 0;
-  for (const SlabShape& shape : table_.slabs) {
-    MF_REQUIRE(shape.slots >= 1 && shape.record_bytes > 0, "a slab has room for a record");
-    slots += shape.slots;
-  }
-  slots_.resize(slots);
-  links_.resize(slots);
-  lease_limit_ = ~std::uint32_t{0};
-  std::uint32_t next_slot = 0;
-  for (std::uint32_t i = 0; i < table_.slabs.size(); ++i) {
-    Slab& slab = slabs_.emplace_back();
-    slab.shape = table_.slabs[i];
-    const auto add = [&](std::uint64_t at, std::uint64_t bytes) { slab.pieces.push_back({at, bytes}); };
-    if (slab.shape.record_bytes <= options.piece_bytes) {
-      add(0, slab.shape.record_bytes);
-    } else {
-      cut(0, slab.shape.down_offset, options.piece_bytes, add);
-      cut(slab.shape.down_offset, slab.shape.record_bytes, options.piece_bytes, add);
-    }
-    MF_REQUIRE(slab.pieces.size() < (1u << 16), "a record has at most 65,535 pieces");
-    slab.policy = make_policy(slots);
-    for (std::uint32_t n = 0; n < slab.shape.slots; ++n, ++next_slot) {
-      slots_[next_slot].slab = i;
-      put(next_slot, Place::free);
-    }
-    // Half of the slots are computed with while the other half is read.
-    lease_limit_ = std::min(lease_limit_, std::max(1u, slab.shape.slots / 2));
-  }
+  for (const SlabShape& shape : table_.slabs) add_slab(shape);
+  links_.resize(slots_.size());
+  for (Slab& slab : slabs_) slab.policy = make_policy(slots());
+  for (std::uint32_t slot = 0; slot < slots(); ++slot) slab_of(slot).free.push_back(links_, slot);
   slot_of_.assign(table_.slab_of.size(), kNoSlot);
   layer_of_.resize(table_.slab_of.size());
-  hints_.resize(table_.layers());
   last_fetch_.resize(table_.layers());
   for (std::uint32_t layer = 0; layer < table_.layers(); ++layer) {
     const std::uint32_t first = table_.first_record[layer], end = table_.first_record[layer + 1];
     std::fill(layer_of_.begin() + first, layer_of_.begin() + end, layer);
-    hints_[layer].experts.reserve(end - first);
     missing_.reserve(std::max<std::size_t>(missing_.capacity(), end - first));
   }
+}
+
+void ExpertScheduler::add_slab(const SlabShape& shape) {
+  MF_REQUIRE(shape.slots >= 1 && shape.record_bytes > 0, "a slab has room for a record");
+  const auto index = static_cast<std::uint32_t>(slabs_.size());
+  Slab& slab = slabs_.emplace_back();
+  slab.shape = shape;
+  const auto add = [&](std::uint64_t at, std::uint64_t bytes) { slab.pieces.push_back({at, bytes}); };
+  if (shape.record_bytes <= options_.piece_bytes) {
+    add(0, shape.record_bytes);
+  } else {
+    cut(0, shape.down_offset, options_.piece_bytes, add);
+    cut(shape.down_offset, shape.record_bytes, options_.piece_bytes, add);
+  }
+  MF_REQUIRE(slab.pieces.size() < (1u << 16), "a record has at most 65,535 pieces");
+  slots_.resize(slots_.size() + shape.slots, Slot{.slab = index, .state = {}});
+  // Half of the slots may be leased for computing while the other half is read.
+  const std::uint32_t half = std::max(1u, shape.slots / 2);
+  lease_limit_ = index == 0 ? half : std::min(lease_limit_, half);
 }
 
 ExpertKey ExpertScheduler::key_of(std::uint32_t record) const {
@@ -75,364 +67,318 @@ ExpertKey ExpertScheduler::key_of(std::uint32_t record) const {
   return {LayerId(layer), ExpertId(record - table_.first_record[layer])};
 }
 
+LoadingSlot& ExpertScheduler::loading(std::uint32_t slot) {
+  LoadingSlot* const found = slots_[slot].loading();
+  MF_REQUIRE(found != nullptr, "the slot is loading");
+  return *found;
+}
+
+ReadySlot& ExpertScheduler::ready(std::uint32_t slot) {
+  ReadySlot* const found = slots_[slot].ready();
+  MF_REQUIRE(found != nullptr, "the slot is ready");
+  return *found;
+}
+
+const Occupant& ExpertScheduler::occupant(std::uint32_t slot) const {
+  const Occupant* const found = slots_[slot].occupant();
+  MF_REQUIRE(found != nullptr, "the slot has a record");
+  return *found;
+}
+
+Occupant& ExpertScheduler::occupant(std::uint32_t slot) {
+  return const_cast<Occupant&>(std::as_const(*this).occupant(slot));
+}
+
 // ---- Lists ----
 
-SlotList* ExpertScheduler::list_of(std::uint32_t slot, Place place) {
-  switch (place) {
-    case Place::free: return &slab_of(slots_[slot]).free;
-    case Place::kept: return &slab_of(slots_[slot]).kept;
-    case Place::demand: return &demand_;
-    case Place::guesses: return &guesses_;
-    case Place::ready: return &ready_;
-    case Place::policy:
-    case Place::none: break;
+SlotList* ExpertScheduler::list_of(Queue queue) {
+  switch (queue) {
+    case Queue::demand: return &demand_;
+    case Queue::guesses: return &guesses_;
+    case Queue::none: break;
   }
   return nullptr;
 }
 
-void ExpertScheduler::put(std::uint32_t slot, Place place) {
-  MF_REQUIRE(slots_[slot].place == Place::none, "a slot is in one list at a time");
-  list_of(slot, place)->push_back(links_, slot);
-  slots_[slot].place = place;
-  if (place == Place::kept) ++slab_of(slots_[slot]).kept_count;
+void ExpertScheduler::enqueue(std::uint32_t slot, Queue queue) {
+  LoadingSlot& s = loading(slot);
+  MF_REQUIRE(s.queue == Queue::none, "a slot is in one list at a time");
+  list_of(queue)->push_back(links_, slot);
+  s.queue = queue;
 }
 
-void ExpertScheduler::put_to_policy(std::uint32_t slot, Standing standing) {
-  MF_REQUIRE(slots_[slot].place == Place::none, "a slot is in one list at a time");
-  slab_of(slots_[slot]).policy->add(slot, standing);
-  slots_[slot].place = Place::policy;
+void ExpertScheduler::dequeue(std::uint32_t slot) {
+  LoadingSlot& s = loading(slot);
+  if (s.queue != Queue::none) list_of(s.queue)->remove(links_, slot);
+  s.queue = Queue::none;
 }
 
-void ExpertScheduler::detach(std::uint32_t slot) {
-  const Place place = slots_[slot].place;
-  if (place == Place::none) return;
-  if (place == Place::policy)
-    slab_of(slots_[slot]).policy->remove(slot);
-  else
-    list_of(slot, place)->remove(links_, slot);
-  if (place == Place::kept) --slab_of(slots_[slot]).kept_count;
-  slots_[slot].place = Place::none;
+void ExpertScheduler::give_to(std::uint32_t slot, Holder holder) {
+  ReadySlot& s = ready(slot);
+  MF_REQUIRE(s.holder == Holder::leases, "a slot is in one list at a time");
+  s.holder = holder;
+  if (holder == Holder::fetch) {
+    ready_.push_back(links_, slot);
+  } else if (holder == Holder::hint) {
+    slab_of(slot).hinted.push_back(links_, slot);
+    ++slab_of(slot).hinted_count;
+  }
+}
+
+void ExpertScheduler::give_to_policy(std::uint32_t slot, Standing standing) {
+  give_to(slot, Holder::policy);
+  slab_of(slot).policy->add(slot, standing);
+}
+
+void ExpertScheduler::take_from_holder(std::uint32_t slot) {
+  Slab& slab = slab_of(slot);
+  switch (std::exchange(ready(slot).holder, Holder::leases)) {
+    case Holder::fetch: ready_.remove(links_, slot); break;
+    case Holder::policy: slab.policy->remove(slot); break;
+    case Holder::hint:
+      slab.hinted.remove(links_, slot);
+      --slab.hinted_count;
+      break;
+    case Holder::leases: break;
+  }
 }
 
 void ExpertScheduler::set_aside(std::uint32_t slot) {
-  const Slot& s = slots_[slot];
-  const Slab& slab = slab_of(s);
-  // Guesses keep at most half of the slots from those who know what they want.
-  if (s.is_guess && s.is_hinted && 2 * (slab.kept_count + 1) <= slab.shape.slots)
-    put(slot, Place::kept);
-  else
-    put_to_policy(slot, s.is_swept || s.is_judged ? Standing::oldest : Standing::newest);
+  const Occupant& o = occupant(slot);
+  const Slab& slab = slab_of(slot);
+  // Guesses keep at most half of the slots from wanted records.
+  if (is_guess(o.origin) && o.is_hinted && 2 * (slab.hinted_count + 1) <= slab.shape.slots) {
+    give_to(slot, Holder::hint);
+    return;
+  }
+  const bool goes_first = o.origin == Origin::sweep || o.origin == Origin::refuted_guess;
+  give_to_policy(slot, goes_first ? Standing::oldest : Standing::newest);
 }
 
 // ---- Slots ----
 
 std::uint32_t ExpertScheduler::obtain(std::uint32_t slab_index, Purpose purpose) {
   Slab& slab = slabs_[slab_index];
-  if (!slab.free.is_empty()) {
-    const std::uint32_t slot = slab.free.first;
-    detach(slot);
-    return slot;
+  if (!slab.free.is_empty()) return slab.free.first;
+  std::uint32_t slot = kNoSlot;
+  if (purpose == Purpose::guess) {
+    slot = slab.policy->victim([&](std::uint32_t i) { return may_evict_for_guess(ready(i)); });
+  } else {
+    slot = slab.policy->victim([&](std::uint32_t i) { return !ready(i).occupant.is_hinted; });
+    if (slot == kNoSlot) slot = slab.policy->victim([](std::uint32_t) { return true; });
+    if (slot == kNoSlot) slot = slab.hinted.last;
   }
-  const auto is_not_hinted = [&](std::uint32_t i) { return !slots_[i].is_hinted; };
-  const auto can_go = [&](std::uint32_t i) { return can_go_for_guess(slots_[i]); };
-  std::uint32_t slot =
-      purpose == Purpose::demand ? slab.policy->victim(is_not_hinted) : slab.policy->victim(can_go);
-  if (slot == kNoSlot && purpose == Purpose::demand)
-    slot = slab.policy->victim([](std::uint32_t) { return true; });
-  if (slot == kNoSlot && purpose == Purpose::demand) slot = slab.kept.last;
-  if (slot == kNoSlot) return kNoSlot;
-  evict(slot);
-  detach(slot);
+  if (slot != kNoSlot) evict(slot);
   return slot;
 }
 
-// A record that its layer used when it last could is likelier to be needed than a guess: in a cache that holds about
-// one token's experts the oldest is just the one that comes next. Unless its layer is guessed at, and well, and it is
-// not among the guesses. In a cache that holds half as much or less, the oldest is of a layer that comes a long time
-// after the one that is guessed at: it would be gone by then.
-bool ExpertScheduler::can_go_for_guess(const Slot& slot) const {
-  const std::uint32_t layer = layer_of_[slot.record];
-  const std::uint32_t distance = (layer + table_.layers() - layer_now_ - 1) % table_.layers();
-  if (distance > hint_distance_ + table_.layers() / 2) return true;
-  if (slot.is_hinted) return false;
-  if (slot.last_used < last_fetch_[layer]) return true;
-  return precision_ >= kTrustedPrecision && !hints_[layer].experts.empty();
+// A record that its layer used in the layer's last fetch is likelier to be needed than a guess: in a cache
+// that holds about one token's experts, the oldest record is the one needed next. Exception: the layer has
+// hints, the predictor is trusted, and the record is not hinted. In a cache half that size or smaller, the
+// oldest record belongs to a layer that runs long after the hinted one, and would be evicted before then
+// anyway.
+bool ExpertScheduler::may_evict_for_guess(const ReadySlot& slot) const {
+  const LayerId layer(layer_of_[slot.occupant.record]);
+  if (hints_.distance_to(layer) > hints_.distance() + table_.layers() / 2) return true;
+  if (slot.occupant.is_hinted) return false;
+  if (slot.last_used < last_fetch_[layer.index()]) return true;
+  return accounting_.is_trusted() && !hints_.of(layer).empty();
 }
 
 // Leaves the slot in the free list.
 void ExpertScheduler::evict(std::uint32_t slot) {
-  Slot& s = slots_[slot];
-  if (s.is_guess) {
-    judge(s, false);
-    statistics_.wasted_bytes += slab_of(s).shape.record_bytes;
-    --unused_guesses_;
-  }
-  detach(slot);
+  const Origin origin = occupant(slot).origin;
+  if (origin == Origin::guess) accounting_.refute();
+  if (is_guess(origin)) accounting_.waste(slab_of(slot).shape.record_bytes);
+  take_from_holder(slot);
   free_slot(slot);
 }
 
+// Requires: the slot is in no list.
 void ExpertScheduler::free_slot(std::uint32_t slot) {
-  Slot& s = slots_[slot];
-  if (s.record != kNoRecord) slot_of_[s.record] = kNoSlot;
-  const std::uint32_t slab = s.slab;
-  s = Slot();
-  s.slab = slab;
-  put(slot, Place::free);
+  slot_of_[occupant(slot).record] = kNoSlot;
+  slots_[slot].state = FreeSlot{};
+  slab_of(slot).free.push_back(links_, slot);
 }
 
-void ExpertScheduler::begin_loading(std::uint32_t slot, std::uint32_t record, Purpose purpose) {
-  Slot& s = slots_[slot];
-  s.record = record;
-  s.state = State::loading;
+void ExpertScheduler::begin_loading(std::uint32_t slot, std::uint32_t record, Origin origin, Want want) {
+  MF_REQUIRE(slots_[slot].is_free(), "only a free slot is read into");
+  Slab& slab = slab_of(slot);
+  slab.free.remove(links_, slot);
+  slots_[slot].state = LoadingSlot{.occupant = {.record = record, .origin = origin, .want = want}};
   slot_of_[record] = slot;
-  ++slab_of(s).loading;
-  put(slot, purpose == Purpose::demand ? Place::demand : Place::guesses);
+  ++slab.loading;
+  enqueue(slot, want == Want::none ? Queue::guesses : Queue::demand);
 }
 
-// A record of the open fetch that has a slot: it is the fetch's from now on, whoever it was read for. Says whether it
-// was a guess.
-bool ExpertScheduler::claim(std::uint32_t slot) {
-  Slot& s = slots_[slot];
-  s.is_wanted = true;
-  const bool was_guess = s.is_guess;
-  if (was_guess) {
-    judge(s, true);
-    s.is_guess = false;
-    --unused_guesses_;
-  }
-  s.is_judged = false;
-  s.is_fill = false;
-  if (s.state == State::ready) {
-    if (fetch_.order == FetchOrder::ready_first) s.is_swept = false;
-    detach(slot);
-    put(slot, Place::ready);
-  } else if (s.has_failed) {
-    s.restarts = true;
+// A record that the open fetch wants already has a slot. From now on it is an ordinary record of the fetch,
+// whatever it was read for.
+void ExpertScheduler::claim(std::uint32_t slot, Want want) {
+  Occupant& o = occupant(slot);
+  o.want = want;
+  if (o.origin == Origin::guess) accounting_.confirm();
+  if (o.origin != Origin::sweep) o.origin = Origin::demand;
+  if (slots_[slot].ready() != nullptr) {
+    if (fetch_.order == FetchOrder::ready_first) o.origin = Origin::demand;
+    take_from_holder(slot);
+    give_to(slot, Holder::fetch);
+  } else if (loading(slot).has_failed()) {
+    loading(slot).fate = Fate::restarts;
   } else {
-    resume_loading(slot, Place::demand);
+    resume_loading(slot, Queue::demand);
   }
-  return was_guess;
 }
 
-void ExpertScheduler::want_present(std::uint32_t slot) {
-  const bool is_ready = slots_[slot].state == State::ready;
+// The same when the fetch begins, which counts as a hit or as late.
+void ExpertScheduler::claim_at_begin(std::uint32_t slot) {
+  const bool is_ready = slots_[slot].ready() != nullptr;
   ++(is_ready ? statistics_.hits : statistics_.late);
-  slots_[slot].was_late = !is_ready;
-  if (!claim(slot)) return;
-  const std::uint64_t bytes = submitted_bytes(slots_[slot]);  // on a guess; the rest of it is wanted now
-  ++(is_ready ? statistics_.useful_guesses : statistics_.late_guesses);
-  (is_ready ? statistics_.useful_bytes : statistics_.late_bytes) += bytes;
+  // Bytes submitted for the guess. What is left of it is read on demand.
+  if (is_guess(occupant(slot).origin)) accounting_.use(is_ready, submitted_bytes(slot));
+  claim(slot, is_ready ? Want::hit : Want::late);
 }
 
-// To the end of `queue`, if there are pieces left.
-void ExpertScheduler::resume_loading(std::uint32_t slot, Place queue) {
-  Slot& s = slots_[slot];
-  s.is_cancelled = false;
-  detach(slot);
-  if (s.submitted < slab_of(s).pieces.size()) put(slot, queue);
+// Queues the slot if pieces are left.
+void ExpertScheduler::resume_loading(std::uint32_t slot, Queue queue) {
+  LoadingSlot& s = loading(slot);
+  s.fate = Fate::proceeds;
+  dequeue(slot);
+  if (s.submitted < slab_of(slot).pieces.size()) enqueue(slot, queue);
 }
 
-// Nobody needs it any more. What is out has to end first; a record that is out as a whole will be kept.
+// The record is not needed any more. Reads in flight have to end first. A record whose pieces have all been
+// submitted is kept.
 void ExpertScheduler::cancel_loading(std::uint32_t slot) {
-  Slot& s = slots_[slot];
-  if (s.submitted == slab_of(s).pieces.size()) return;
-  detach(slot);
-  s.is_cancelled = true;
+  LoadingSlot& s = loading(slot);
+  if (s.submitted == slab_of(slot).pieces.size()) return;
+  dequeue(slot);
+  s.fate = Fate::cancelled;
   if (s.ended == s.submitted) finish_loading(slot);
 }
 
-std::uint64_t ExpertScheduler::submitted_bytes(const Slot& slot) const {
+std::uint64_t ExpertScheduler::submitted_bytes(std::uint32_t slot) const {
+  const Slab& slab = slab_of(slot);
+  const LoadingSlot* const s = slots_[slot].loading();
+  if (s == nullptr) return slab.shape.record_bytes;
   std::uint64_t bytes = 0;
-  for (std::uint32_t i = 0; i < slot.submitted; ++i) bytes += slabs_[slot.slab].pieces[i].bytes;
+  for (std::uint32_t i = 0; i < s->submitted; ++i) bytes += slab.pieces[i].bytes;
   return bytes;
 }
 
-// Nothing of it is out, and nothing of it will be.
+// No read of the slot is in flight, and no more will be submitted.
 void ExpertScheduler::finish_loading(std::uint32_t slot) {
-  Slot& s = slots_[slot];
-  --slab_of(s).loading;
-  if (s.has_failed || s.is_cancelled) {
-    if (s.is_guess) {
-      statistics_.wasted_bytes += submitted_bytes(s);
-      --unused_guesses_;
-    }
-    const std::uint32_t record = s.record;
-    const bool restarts = s.restarts, was_wanted = s.is_wanted;
-    free_slot(slot);
-    if (restarts && was_wanted) {
-      detach(slot);
-      begin_loading(slot, record, Purpose::demand);
-      slots_[slot].is_wanted = true;
-    } else if (was_wanted) {
-      fetch_.has_failed = true;
-    }
+  const LoadingSlot& s = loading(slot);
+  const Occupant o = s.occupant;
+  const Fate fate = s.fate;
+  --slab_of(slot).loading;
+  if (fate == Fate::proceeds) {
+    slots_[slot].state = ReadySlot{.occupant = o};
+    if (o.is_wanted())
+      give_to(slot, Holder::fetch);
+    else
+      set_aside(slot);
     return;
   }
-  s.state = State::ready;
-  if (s.is_wanted)
-    put(slot, Place::ready);
+  if (is_guess(o.origin)) accounting_.waste(submitted_bytes(slot));
+  free_slot(slot);
+  if (!o.is_wanted()) return;
+  if (fate == Fate::restarts)
+    begin_loading(slot, o.record, Origin::demand, o.want);
   else
-    set_aside(slot);
+    fetch_.has_failed = true;
 }
 
 // ---- The fetch of a layer ----
 
-void ExpertScheduler::want(LayerId layer, std::span<const std::uint32_t> wanted, FetchOrder order) {
+void ExpertScheduler::begin_fetch(LayerId layer, std::span<const std::uint32_t> wanted, FetchOrder order) {
   MF_REQUIRE(!fetch_.is_open, "one Fetch at a time");
-  fetch_ = {};
   missing_.clear();
   next_missing_ = 0;
-  fetch_.is_open = true;
-  fetch_.layer = layer;
-  fetch_.wanted = wanted;
-  fetch_.order = order;
-  // What is out for others does not count: a read that never ends must not keep this layer from reading.
-  // A sweep is bounded by what it reads ahead.
-  if (order == FetchOrder::ready_first) fetch_.most_bytes_out = bytes_out_ + options_.demand_window_bytes;
-  layer_now_ = layer.index();
-  hint_distance_ = 0;
+  fetch_ = {.is_open = true, .layer = layer, .wanted = wanted, .order = order};
+  // Reads that are in flight for others do not count: a read that never ends must not keep this layer from
+  // reading. A sweep is bounded by its read-ahead bytes instead.
+  if (order == FetchOrder::ready_first)
+    fetch_.most_bytes_in_flight = bytes_in_flight_ + options_.demand_window_bytes;
+  hints_.begin_layer(layer);
   last_fetch_[layer.index()] = ++fetches_;
   for (const std::uint32_t expert : wanted) {
-    const std::uint32_t slot = slot_of_[record_index(layer, expert)];
+    const std::uint32_t slot = slot_holding(layer, expert);
     if (slot != kNoSlot) {
-      want_present(slot);
+      claim_at_begin(slot);
       continue;
     }
     ++statistics_.misses;
     missing_.push_back(expert);
   }
-  drop_hints(layer.index());
+  drop_hints(layer);
 }
 
 bool ExpertScheduler::is_one_ready() const {
-  if (!fetch_.is_open || fetch_.has_failed || has_handed_out_all()) return false;
+  if (!fetch_.is_open || fetch_.has_failed || has_served_all()) return false;
   if (fetch_.order == FetchOrder::ready_first) return !ready_.is_empty();
-  const std::uint32_t slot = slot_of_[record_index(fetch_.layer, fetch_.wanted[fetch_.handed_out])];
-  return slot != kNoSlot && slots_[slot].place == Place::ready;
+  const std::uint32_t slot = slot_holding(fetch_.layer, fetch_.wanted[fetch_.served]);
+  const ReadySlot* const s = slot == kNoSlot ? nullptr : slots_[slot].ready();
+  return s != nullptr && s->holder == Holder::fetch;
 }
 
 bool ExpertScheduler::is_reading_wanted() const {
   return fetch_.is_open && std::ranges::any_of(fetch_.wanted, [&](std::uint32_t expert) {
-           const std::uint32_t slot = slot_of_[record_index(fetch_.layer, expert)];
-           return slot != kNoSlot && slots_[slot].state == State::loading;
+           const std::uint32_t slot = slot_holding(fetch_.layer, expert);
+           return slot != kNoSlot && slots_[slot].loading() != nullptr;
          });
 }
 
-std::optional<ExpertScheduler::Ready> ExpertScheduler::take() {
+std::optional<ExpertScheduler::Ready> ExpertScheduler::next_ready() {
   if (!is_one_ready()) return std::nullopt;
   const std::uint32_t slot = fetch_.order == FetchOrder::ready_first
                                  ? ready_.first
-                                 : slot_of_[record_index(fetch_.layer, fetch_.wanted[fetch_.handed_out])];
-  Slot& s = slots_[slot];
-  detach(slot);
-  s.is_wanted = false;
+                                 : slot_holding(fetch_.layer, fetch_.wanted[fetch_.served]);
+  ReadySlot& s = ready(slot);
+  take_from_holder(slot);
   s.last_used = fetches_;
   ++s.leases;
-  ++fetch_.handed_out;
-  if (s.is_read_ahead) fetch_.read_ahead_bytes -= slab_of(s).shape.record_bytes;
-  s.is_read_ahead = false;
-  return Ready{key_of(s.record).expert, slot};
+  ++fetch_.served;
+  if (std::exchange(s.occupant.want, Want::none) == Want::read_ahead)
+    fetch_.read_ahead_bytes -= slab_of(slot).shape.record_bytes;
+  return Ready{key_of(s.occupant.record).expert, slot};
 }
 
-std::optional<ExpertKey> ExpertScheduler::waits_for() const {
+std::optional<ExpertKey> ExpertScheduler::pending() const {
   for (const std::uint32_t expert : fetch_.wanted) {
-    const std::uint32_t slot = slot_of_[record_index(fetch_.layer, expert)];
-    if (slot != kNoSlot && slots_[slot].is_wanted && slots_[slot].state == State::loading)
-      return ExpertKey{fetch_.layer, ExpertId(expert)};
+    const std::uint32_t slot = slot_holding(fetch_.layer, expert);
+    const LoadingSlot* const s = slot == kNoSlot ? nullptr : slots_[slot].loading();
+    if (s != nullptr && s->occupant.is_wanted()) return ExpertKey{fetch_.layer, ExpertId(expert)};
   }
   if (next_missing_ < missing_.size()) return ExpertKey{fetch_.layer, ExpertId(missing_[next_missing_])};
   return std::nullopt;
 }
 
 void ExpertScheduler::release(std::uint32_t slot) {
-  Slot& s = slots_[slot];
+  ReadySlot& s = ready(slot);
   MF_REQUIRE(s.leases > 0, "a lease is given back once");
-  if (--s.leases == 0 && !s.is_wanted) set_aside(slot);
+  if (--s.leases == 0 && !s.occupant.is_wanted()) set_aside(slot);
 }
 
 void ExpertScheduler::end_fetch() {
   MF_REQUIRE(fetch_.is_open, "a Fetch ends once");
   for (const std::uint32_t expert : fetch_.wanted) {
-    const std::uint32_t slot = slot_of_[record_index(fetch_.layer, expert)];
-    if (slot == kNoSlot || !slots_[slot].is_wanted) continue;
-    Slot& s = slots_[slot];
-    s.is_wanted = false;
-    s.is_read_ahead = false;
-    if (s.state == State::ready) {
-      detach(slot);
-      if (s.leases == 0) set_aside(slot);
-    } else if (!s.has_failed) {
+    const std::uint32_t slot = slot_holding(fetch_.layer, expert);
+    if (slot == kNoSlot || !occupant(slot).is_wanted()) continue;
+    occupant(slot).want = Want::none;
+    if (const ReadySlot* const s = slots_[slot].ready()) {
+      take_from_holder(slot);
+      if (s->leases == 0) set_aside(slot);
+    } else if (!loading(slot).has_failed()) {
       cancel_loading(slot);
     }
   }
   fetch_ = {};
 }
 
-// ---- Completions ----
-
-bool ExpertScheduler::completes_record(std::uint64_t tag) const {
-  const Slot& s = slots_[slot_of(tag)];
-  return !s.has_failed && !s.is_cancelled && s.ended + 1u == slabs_[s.slab].pieces.size();
-}
-
-bool ExpertScheduler::is_wanted(std::uint64_t tag) const {
-  const Slot& s = slots_[slot_of(tag)];
-  return s.is_wanted && !s.restarts;
-}
-
-ExpertKey ExpertScheduler::record_of(std::uint64_t tag) const { return key_of(slots_[slot_of(tag)].record); }
-
-PieceRead ExpertScheduler::piece_of(std::uint64_t tag) const {
-  const std::uint32_t slot = slot_of(tag);
-  const Slot& s = slots_[slot];
-  const Piece piece = slabs_[s.slab].pieces[tag & 0xFFFF];
-  return {tag, slot, key_of(s.record), piece.offset, piece.bytes, s.is_guess || s.is_fill};
-}
-
-void ExpertScheduler::complete(std::uint64_t tag, bool succeeded) {
-  const std::uint32_t slot = slot_of(tag);
-  Slot& s = slots_[slot];
-  MF_REQUIRE(s.state == State::loading && s.ended < s.submitted, "a read that is out ends once");
-  const Slab& slab = slab_of(s);
-  bytes_out_ -= slab.pieces[tag & 0xFFFF].bytes;
-  ++s.ended;
-  if (!succeeded && !s.has_failed) {
-    s.has_failed = true;
-    detach(slot);  // no more pieces
-    if (s.is_wanted) fetch_.has_failed = true;
-  }
-  if (s.ended < s.submitted) return;
-  if (s.has_failed || s.is_cancelled || s.submitted == slab.pieces.size()) finish_loading(slot);
-}
-
-std::string_view ExpertScheduler::find_inconsistency() const {
-  std::uint64_t out = 0;
-  std::uint32_t guesses = 0;
-  std::vector<std::uint32_t> loading(slabs_.size()), kept(slabs_.size());
-  for (std::uint32_t i = 0; i < slots_.size(); ++i) {
-    const Slot& s = slots_[i];
-    if ((s.record == kNoRecord) != (s.state == State::free)) return "a slot has a record unless it is free";
-    if (s.record != kNoRecord && slot_of_[s.record] != i) return "a record knows its slot";
-    if ((s.place == Place::free) != (s.state == State::free)) return "free slots are in the free list";
-    if (s.is_wanted && !fetch_.is_open) return "only an open fetch wants something";
-    if (s.submitted < s.ended) return "no more reads end than began";
-    out += s.submitted - s.ended;
-    loading[s.slab] += s.state == State::loading;
-    kept[s.slab] += s.place == Place::kept;
-    guesses += s.is_guess;
-    const bool is_nobodys = s.state == State::ready && s.leases == 0 && !s.is_wanted;
-    if (is_nobodys != (s.place == Place::policy || s.place == Place::kept))
-      return "what nobody holds is the policy's, or kept";
-    const bool is_queued = s.place == Place::demand || s.place == Place::guesses;
-    if (s.state == State::loading && s.submitted == s.ended && !is_queued) return "what is loading moves on";
-  }
-  for (std::size_t i = 0; i < slabs_.size(); ++i) {
-    if (loading[i] != slabs_[i].loading) return "loading slots are counted";
-    if (kept[i] != slabs_[i].kept_count) return "kept slots are counted";
-  }
-  if (guesses != unused_guesses_) return "unused guesses are counted";
-  if ((out == 0) != (bytes_out_ == 0)) return "bytes that are out are counted";
-  return {};
+ExpertStatistics ExpertScheduler::statistics() const {
+  ExpertStatistics sum = statistics_;
+  accounting_.add_to(sum);
+  return sum;
 }
 
 }  // namespace moeflux

@@ -1,5 +1,6 @@
-// Ten thousand random lives of a scheduler: reads end in any order, fail, come late; fetches are dropped half-way;
-// guesses come and go. Whatever happens, nothing is handed out that was not read whole, and everybody is served.
+// Ten thousand random runs of a scheduler. Reads end in any order, fail or are late; fetches are dropped
+// half-way; hints come and go. Only records that were read completely are handed out, and every fetch is
+// served.
 
 #include <gtest/gtest.h>
 
@@ -15,9 +16,9 @@
 namespace moeflux {
 namespace {
 
-class RandomLife {
+class RandomRun {
  public:
-  explicit RandomLife(std::uint64_t seed) : random_(seed) {
+  explicit RandomRun(std::uint64_t seed) : random_(seed) {
     ExpertTable table;
     const std::uint32_t slabs = draw(1, 2);
     for (std::uint32_t i = 0; i < slabs; ++i) {
@@ -44,14 +45,14 @@ class RandomLife {
     can_fail_ = draw(0, 1) == 0;
   }
 
-  void live(int fetches) {
+  void run(int fetches) {
     for (int i = 0; i < fetches && !testing::Test::HasFailure(); ++i) fetch();
-    while (!out_.empty()) end_one();
+    while (!in_flight_.empty()) end_one();
     release_some(true);
     submit();
-    while (!out_.empty()) end_one();
+    while (!in_flight_.empty()) end_one();
     EXPECT_EQ(scheduler_->find_inconsistency(), "");
-    EXPECT_EQ(scheduler_->bytes_out(), 0u);
+    EXPECT_EQ(scheduler_->bytes_in_flight(), 0u);
   }
 
  private:
@@ -66,23 +67,24 @@ class RandomLife {
 
   void submit() {
     const std::uint32_t depth = draw(1, 20);
-    while (out_.size() < depth) {
+    while (in_flight_.size() < depth) {
       const auto read = scheduler_->next_read();
       if (!read) break;
       const std::uint32_t record =
           table_.first_record[read->record.layer.index()] + read->record.expert.index();
-      for (const Held& held : leases_) EXPECT_NE(held.slot, read->slot) << "a leased slot is not read into";
-      if (read->offset == 0) content_[read->slot] = {record, 0};  // a record begins with its first piece
-      EXPECT_TRUE(out_.emplace(read->tag, *read).second) << "a tag is out once";
+      for (const Held& held : leases_)
+        EXPECT_NE(held.slot, read->slot) << "a leased slot must not be read into";
+      if (read->offset == 0) content_[read->slot] = {record, 0};  // the first piece of a record
+      EXPECT_TRUE(in_flight_.emplace(read->tag, *read).second) << "a tag must be in flight once";
     }
     EXPECT_EQ(scheduler_->find_inconsistency(), "");
   }
 
   void end_one() {
-    auto at = out_.begin();
-    std::advance(at, draw(0, static_cast<std::uint32_t>(out_.size()) - 1));
+    auto at = in_flight_.begin();
+    std::advance(at, draw(0, static_cast<std::uint32_t>(in_flight_.size()) - 1));
     const PieceRead read = at->second;
-    out_.erase(at);
+    in_flight_.erase(at);
     const bool fails = can_fail_ && draw(0, 15) == 0;
     if (!fails) content_[read.slot].bytes += read.bytes;
     if (fails && scheduler_->is_wanted(read.tag)) has_failed_ = true;
@@ -93,13 +95,13 @@ class RandomLife {
   void release_some(bool all) {
     while (!leases_.empty() && (all || draw(0, 1) == 0)) {
       const std::size_t which = draw(0, static_cast<std::uint32_t>(leases_.size()) - 1);
-      EXPECT_EQ(content_[leases_[which].slot].record, leases_[which].record) << "what is leased stays";
+      EXPECT_EQ(content_[leases_[which].slot].record, leases_[which].record) << "a leased record must stay";
       scheduler_->release(leases_[which].slot);
       leases_.erase(leases_.begin() + static_cast<std::ptrdiff_t>(which));
     }
   }
 
-  void guess() {
+  void hint() {
     const std::uint32_t layer = draw(0, table_.layers() - 1);
     std::vector<std::uint32_t> experts;
     for (std::uint32_t i = 0; i < count_of(layer); ++i)
@@ -120,34 +122,35 @@ class RandomLife {
       if (draw(0, 3) <= likely) wanted_.push_back(i);
     const FetchOrder order = draw(0, 1) == 0 ? FetchOrder::ready_first : FetchOrder::ascending;
     has_failed_ = false;
-    scheduler_->want(LayerId(layer), wanted_, order);
+    scheduler_->begin_fetch(LayerId(layer), wanted_, order);
     EXPECT_EQ(scheduler_->find_inconsistency(), "");
     std::vector<std::uint32_t> taken;
     const bool drops = draw(0, 5) == 0;
     int patience = 10'000;
-    while (!scheduler_->has_handed_out_all() && !has_failed_ && patience-- > 0) {
+    while (!scheduler_->has_served_all() && !has_failed_ && patience-- > 0) {
       if (drops && draw(0, 7) == 0) break;
       if (leases_.size() >= scheduler_->lease_limit()) release_some(true);
       if (draw(0, 2) == 0) release_some(false);
-      if (draw(0, 9) == 0) guess();
+      if (draw(0, 9) == 0) hint();
       if (draw(0, 1) == 0) submit();
-      if (!out_.empty() && draw(0, 1) == 0) end_one();
+      if (!in_flight_.empty() && draw(0, 1) == 0) end_one();
       if (has_failed_) break;
-      if (const auto ready = scheduler_->take()) {
+      if (const auto ready = scheduler_->next_ready()) {
         taken.push_back(ready->expert.index());
         const std::uint32_t record = table_.first_record[layer] + ready->expert.index();
         const Content& content = content_[ready->slot];
         EXPECT_EQ(content.record, record);
-        EXPECT_EQ(content.bytes, table_.slabs[table_.slab_of[record]].record_bytes) << "only what is whole";
+        EXPECT_EQ(content.bytes, table_.slabs[table_.slab_of[record]].record_bytes)
+            << "the record must be complete";
         leases_.push_back({ready->slot, record});
       }
     }
-    EXPECT_GT(patience, 0) << "somebody waits for ever";
+    EXPECT_GT(patience, 0) << "the fetch waits forever";
     if (order == FetchOrder::ascending) {
       EXPECT_TRUE(std::ranges::is_sorted(taken));
     }
     std::set<std::uint32_t> unique(taken.begin(), taken.end());
-    EXPECT_EQ(unique.size(), taken.size()) << "each is handed out once";
+    EXPECT_EQ(unique.size(), taken.size()) << "each expert must be handed out once";
     if (!drops && !has_failed_) {
       EXPECT_EQ(taken.size(), wanted_.size());
     }
@@ -158,22 +161,22 @@ class RandomLife {
 
   struct Content {
     std::uint32_t record = ~0u;
-    std::uint64_t bytes = 0;  // read since the record came here
+    std::uint64_t bytes = 0;  // read since the record got the slot
   };
 
   std::mt19937_64 random_;
   ExpertTable table_;
   std::unique_ptr<ExpertScheduler> scheduler_;
-  std::map<std::uint64_t, PieceRead> out_;
+  std::map<std::uint64_t, PieceRead> in_flight_;
   std::map<std::uint32_t, Content> content_;
   std::vector<Held> leases_;
   std::vector<std::uint32_t> wanted_;
   bool can_fail_ = false, has_failed_ = false;
 };
 
-TEST(SchedulerInterleavings, TenThousandRandomLivesServeEverybodyAndLoseNothing) {
+TEST(SchedulerInterleavings, TenThousandRandomRunsServeEveryFetchAndLoseNoSlot) {
   for (std::uint64_t seed = 0; seed < 10'000; ++seed) {
-    RandomLife(seed).live(12);
+    RandomRun(seed).run(12);
     ASSERT_FALSE(HasFailure()) << "seed " << seed;
   }
 }

@@ -26,7 +26,7 @@ ExpertTable table_of(std::uint32_t layers, std::uint32_t experts, std::uint32_t 
   return table;
 }
 
-// A scheduler whose reads wait for the test to end them.
+// A scheduler whose reads end when the test says so.
 class Scheduling : public testing::Test {
  protected:
   void make(std::uint32_t layers, std::uint32_t experts, std::uint32_t slots, SchedulerOptions options = {}) {
@@ -35,36 +35,36 @@ class Scheduling : public testing::Test {
         std::make_unique<ExpertScheduler>(table_of(layers, experts, slots), options,
                                           [](std::uint32_t n) { return std::make_unique<LruPolicy>(n); });
   }
-  // Hands all reads to the drive.
+  // Takes all reads that the scheduler offers.
   void submit() {
-    while (const auto read = scheduler->next_read()) out.push_back(*read);
+    while (const auto read = scheduler->next_read()) in_flight.push_back(*read);
     EXPECT_EQ(scheduler->find_inconsistency(), "");
   }
   void end_all(bool succeeded = true) {
-    for (submit(); !out.empty(); submit()) {
-      scheduler->complete(out.front().tag, succeeded);
-      out.pop_front();
+    for (submit(); !in_flight.empty(); submit()) {
+      scheduler->complete(in_flight.front().tag, succeeded);
+      in_flight.pop_front();
     }
   }
   void want(std::uint32_t layer, const Experts& experts, FetchOrder order = FetchOrder::ready_first) {
     wanted = experts;
-    scheduler->want(LayerId(layer), wanted, order);
+    scheduler->begin_fetch(LayerId(layer), wanted, order);
     submit();
   }
   Experts take_all_and_release() {
     Experts taken;
-    while (const auto ready = scheduler->take()) {
+    while (const auto ready = scheduler->next_ready()) {
       taken.push_back(ready->expert.index());
       scheduler->release(ready->slot);
       submit();
     }
     return taken;
   }
-  // A whole fetch, with reads that succeed.
+  // Runs a whole fetch. All reads succeed.
   Experts fetch(std::uint32_t layer, const Experts& experts, FetchOrder order = FetchOrder::ready_first) {
     want(layer, experts, order);
     Experts taken;
-    while (!scheduler->has_handed_out_all()) {
+    while (!scheduler->has_served_all()) {
       for (const std::uint32_t expert : take_all_and_release()) taken.push_back(expert);
       end_all();
     }
@@ -72,28 +72,28 @@ class Scheduling : public testing::Test {
     EXPECT_EQ(scheduler->find_inconsistency(), "");
     return taken;
   }
-  const ExpertStatistics& statistics() const { return scheduler->statistics(); }
+  ExpertStatistics statistics() const { return scheduler->statistics(); }
 
   std::unique_ptr<ExpertScheduler> scheduler;
-  std::deque<PieceRead> out;
+  std::deque<PieceRead> in_flight;
   Experts wanted;
 };
 
 TEST_F(Scheduling, ReadsGateAndUpBeforeDownInPieces) {
   make(1, 4, 4);
   want(0, {2});
-  ASSERT_EQ(out.size(), 3u);
-  EXPECT_EQ(out[0].offset, 0u);
-  EXPECT_EQ(out[1].offset, kPieceBytes);
-  EXPECT_EQ(out[2].offset, kDownOffset);
-  for (const PieceRead& read : out) {
+  ASSERT_EQ(in_flight.size(), 3u);
+  EXPECT_EQ(in_flight[0].offset, 0u);
+  EXPECT_EQ(in_flight[1].offset, kPieceBytes);
+  EXPECT_EQ(in_flight[2].offset, kDownOffset);
+  for (const PieceRead& read : in_flight) {
     EXPECT_EQ(read.bytes, kPieceBytes);
     EXPECT_EQ(read.record, (ExpertKey{LayerId(0), ExpertId(2)}));
     EXPECT_FALSE(read.is_speculative);
   }
 }
 
-TEST_F(Scheduling, PiecesNeverCrossFromUpToDownAndCoverTheRecord) {
+TEST_F(Scheduling, PiecesCoverTheRecordAndNeverSpanUpAndDown) {
   for (const std::uint64_t down_pages : {1u, 3u, 5u, 7u, 11u})
     for (const std::uint64_t piece_pages : {1u, 2u, 3u, 5u, 64u}) {
       ExpertTable table = table_of(1, 1, 1);
@@ -101,7 +101,7 @@ TEST_F(Scheduling, PiecesNeverCrossFromUpToDownAndCoverTheRecord) {
       ExpertScheduler one(table, {.piece_bytes = piece_pages * 4096},
                           [](std::uint32_t n) { return std::make_unique<LruPolicy>(n); });
       const Experts first = {0};
-      one.want(LayerId(0), first, FetchOrder::ready_first);
+      one.begin_fetch(LayerId(0), first, FetchOrder::ready_first);
       std::uint64_t at = 0;
       while (const auto read = one.next_read()) {
         EXPECT_EQ(read->offset, at);
@@ -116,32 +116,32 @@ TEST_F(Scheduling, PiecesNeverCrossFromUpToDownAndCoverTheRecord) {
     }
 }
 
-TEST_F(Scheduling, RecordsAreReadOneAfterTheOtherThroughAWindow) {
+TEST_F(Scheduling, WantedRecordsAreReadOneAfterAnotherWithinAWindow) {
   SchedulerOptions options;
   options.demand_window_bytes = kRecordBytes + 1;
   make(1, 8, 8, options);
   want(0, {1, 3, 5});
-  ASSERT_EQ(out.size(), 4u);  // a record, and the piece that fills the window
+  ASSERT_EQ(in_flight.size(), 4u);  // one record, and the piece that fills the window
   for (int i = 0; i < 9; ++i) {
-    ASSERT_FALSE(out.empty());
-    EXPECT_EQ(out.front().record.expert.index(), 1u + 2 * static_cast<unsigned>(i / 3));
-    scheduler->complete(out.front().tag, true);
-    out.pop_front();
+    ASSERT_FALSE(in_flight.empty());
+    EXPECT_EQ(in_flight.front().record.expert.index(), 1u + 2 * static_cast<unsigned>(i / 3));
+    scheduler->complete(in_flight.front().tag, true);
+    in_flight.pop_front();
     EXPECT_EQ(scheduler->is_one_ready(), i >= 2);
     submit();
-    EXPECT_LE(scheduler->bytes_out(), options.demand_window_bytes + kPieceBytes);
+    EXPECT_LE(scheduler->bytes_in_flight(), options.demand_window_bytes + kPieceBytes);
   }
   EXPECT_EQ(take_all_and_release(), (Experts{1, 3, 5}));
   scheduler->end_fetch();
 }
 
-TEST_F(Scheduling, AReadThatDoesNotEndLeavesTheNextFetchItsWindow) {
+TEST_F(Scheduling, AReadThatNeverEndsDoesNotShrinkTheNextFetchsWindow) {
   SchedulerOptions options;
   options.demand_window_bytes = kPieceBytes;
   make(1, 8, 8, options);
   want(0, {1});
   scheduler->end_fetch();
-  const std::deque<PieceRead> stuck = std::exchange(out, {});
+  const std::deque<PieceRead> stuck = std::exchange(in_flight, {});
   ASSERT_EQ(stuck.size(), 1u);
   EXPECT_EQ(fetch(0, {2, 3}), (Experts{2, 3}));
   scheduler->complete(stuck.front().tag, true);
@@ -149,23 +149,23 @@ TEST_F(Scheduling, AReadThatDoesNotEndLeavesTheNextFetchItsWindow) {
   EXPECT_TRUE(scheduler->is_idle());
 }
 
-TEST_F(Scheduling, HandsOutWhatIsThereFirstAndTheRestAsItComes) {
+TEST_F(Scheduling, HandsOutRecordsInMemoryFirstAndOthersAsTheyArrive) {
   make(1, 8, 8);
   fetch(0, {3, 5});
   want(0, {1, 3, 5, 7});
   EXPECT_EQ(take_all_and_release(), (Experts{3, 5}));
-  // The last record's pieces end first.
-  while (!out.empty()) {
-    scheduler->complete(out.back().tag, true);
-    out.pop_back();
+  // The pieces of the last record end first.
+  while (!in_flight.empty()) {
+    scheduler->complete(in_flight.back().tag, true);
+    in_flight.pop_back();
   }
   EXPECT_EQ(take_all_and_release(), (Experts{7, 1}));
-  EXPECT_TRUE(scheduler->has_handed_out_all());
+  EXPECT_TRUE(scheduler->has_served_all());
   EXPECT_EQ(statistics().hits, 2u);
   EXPECT_EQ(statistics().misses, 4u);
 }
 
-TEST_F(Scheduling, HandsOutInOrderWhenItIsAskedTo) {
+TEST_F(Scheduling, HandsOutInAscendingOrderOnRequest) {
   make(1, 8, 8);
   fetch(0, {5});
   want(0, {1, 5, 7}, FetchOrder::ascending);
@@ -174,15 +174,15 @@ TEST_F(Scheduling, HandsOutInOrderWhenItIsAskedTo) {
   EXPECT_EQ(take_all_and_release(), (Experts{1, 5, 7}));
 }
 
-TEST_F(Scheduling, ARecordIsHandedOutOnlyWhenAllItsPiecesHaveCome) {
+TEST_F(Scheduling, ARecordIsReadyOnlyAfterAllItsPiecesHaveEnded) {
   make(1, 4, 4);
   want(0, {0});
-  scheduler->complete(out[2].tag, true);
-  scheduler->complete(out[0].tag, true);
-  EXPECT_FALSE(scheduler->take());
-  EXPECT_TRUE(scheduler->completes_record(out[1].tag));
-  scheduler->complete(out[1].tag, true);
-  EXPECT_TRUE(scheduler->take());
+  scheduler->complete(in_flight[2].tag, true);
+  scheduler->complete(in_flight[0].tag, true);
+  EXPECT_FALSE(scheduler->next_ready());
+  EXPECT_TRUE(scheduler->completes_record(in_flight[1].tag));
+  scheduler->complete(in_flight[1].tag, true);
+  EXPECT_TRUE(scheduler->next_ready());
 }
 
 TEST_F(Scheduling, OneSlotIsEnough) {
@@ -199,7 +199,7 @@ TEST_F(Scheduling, OneSlotIsEnough) {
     }
 }
 
-TEST_F(Scheduling, ASlotForEachEndsWithNoReads) {
+TEST_F(Scheduling, WithASlotPerRecordEachRecordIsReadOnce) {
   make(3, 8, 24);
   const Experts all = {0, 1, 2, 3, 4, 5, 6, 7};
   for (std::uint32_t layer = 0; layer < 3; ++layer) fetch(layer, all, FetchOrder::ascending);
@@ -210,13 +210,13 @@ TEST_F(Scheduling, ASlotForEachEndsWithNoReads) {
   EXPECT_EQ(statistics().hits, 24u);
 }
 
-TEST_F(Scheduling, TheLeastRecentlyUsedLeaves) {
+TEST_F(Scheduling, EvictsTheLeastRecentlyUsed) {
   make(1, 8, 3);
   fetch(0, {0});
   fetch(0, {1});
   fetch(0, {2});
   fetch(0, {0});
-  fetch(0, {3});  // 1 goes
+  fetch(0, {3});  // evicts 1
   const std::uint64_t misses = statistics().misses;
   fetch(0, {0, 2, 3});
   EXPECT_EQ(statistics().misses, misses);
@@ -224,16 +224,16 @@ TEST_F(Scheduling, TheLeastRecentlyUsedLeaves) {
   EXPECT_EQ(statistics().misses, misses + 1);
 }
 
-TEST_F(Scheduling, WhatIsLeasedStays) {
+TEST_F(Scheduling, ALeasedSlotIsNotEvicted) {
   make(1, 8, 2);
   want(0, {0});
   end_all();
-  const auto leased = scheduler->take();
+  const auto leased = scheduler->next_ready();
   ASSERT_TRUE(leased);
   scheduler->end_fetch();
   for (const std::uint32_t expert : {1u, 2u, 3u, 4u}) {
     want(0, {expert});
-    for (const PieceRead& read : out) EXPECT_NE(read.slot, leased->slot);
+    for (const PieceRead& read : in_flight) EXPECT_NE(read.slot, leased->slot);
     end_all();
     take_all_and_release();
     scheduler->end_fetch();
@@ -244,8 +244,8 @@ TEST_F(Scheduling, WhatIsLeasedStays) {
   EXPECT_EQ(statistics().hits, hits + 1);
 }
 
-TEST_F(Scheduling, ASweepReadsEachRecordOnceAndKeepsWhatWasThereLonger) {
-  // Four records of a sweep are in slots at a time; the other slots keep what they have.
+TEST_F(Scheduling, ASweepReadsEachRecordOnceAndKeepsOlderRecords) {
+  // Four records of a sweep are in slots at a time. The other slots keep their records.
   make(4, 16, 32, {.sweep_window_bytes = 1});
   Experts all;
   for (std::uint32_t i = 0; i < 16; ++i) all.push_back(i);
@@ -258,14 +258,14 @@ TEST_F(Scheduling, ASweepReadsEachRecordOnceAndKeepsWhatWasThereLonger) {
     }
     const ExpertStatistics done = statistics() - before;
     if (round > 0) {
-      EXPECT_GE(done.hits, 16u);  // least recently used would find none
+      EXPECT_GE(done.hits, 16u);  // plain LRU would find none
     }
   }
 }
 
-// All of the next layer are guessed at, as in a prompt. The slots are too few for two layers, so guesses and the sweep are
-// in each other's way.
-TEST_F(Scheduling, ASweepReadsEachRecordOnceWhateverIsGuessedMeanwhile) {
+// The whole next layer is hinted, as in prefill. The slots are too few for two layers, so guesses and the
+// sweep compete.
+TEST_F(Scheduling, ASweepReadsEachRecordOnceDespiteGuesses) {
   constexpr std::uint32_t kSweptLayers = 3, kSwept = 16;
   Experts all(kSwept);
   std::iota(all.begin(), all.end(), 0u);
@@ -273,23 +273,24 @@ TEST_F(Scheduling, ASweepReadsEachRecordOnceWhateverIsGuessedMeanwhile) {
     make(kSweptLayers, kSwept, slots);
     scheduler->set_guess_window_bytes(4 * kRecordBytes);
     for (int chunk = 0; chunk < 3; ++chunk) {
-      std::map<std::pair<std::uint32_t, std::uint32_t>, int> reads;  // of a record's first pieces
+      std::map<std::pair<std::uint32_t, std::uint32_t>, int>
+          reads;  // number of reads of each record's first piece
       const auto submit_counted = [&] {
         while (const auto read = scheduler->next_read()) {
           if (read->offset == 0) ++reads[{read->record.layer.index(), read->record.expert.index()}];
-          out.push_back(*read);
+          in_flight.push_back(*read);
         }
       };
       for (std::uint32_t layer = 0; layer < kSweptLayers; ++layer) {
         if (layer + 1 < kSweptLayers) scheduler->hint(LayerId(layer + 1), all, 1);
-        scheduler->want(LayerId(layer), all, FetchOrder::ascending);
-        while (!scheduler->has_handed_out_all()) {
+        scheduler->begin_fetch(LayerId(layer), all, FetchOrder::ascending);
+        while (!scheduler->has_served_all()) {
           submit_counted();
-          const auto ready = scheduler->take();
-          submit_counted();  // while it is computed with
+          const auto ready = scheduler->next_ready();
+          submit_counted();  // while the caller computes
           if (ready) scheduler->release(ready->slot);
-          for (int i = 0; i < 4 && !out.empty(); ++i, out.pop_front())
-            scheduler->complete(out.front().tag, true);
+          for (int i = 0; i < 4 && !in_flight.empty(); ++i, in_flight.pop_front())
+            scheduler->complete(in_flight.front().tag, true);
         }
         scheduler->end_fetch();
       }
@@ -301,7 +302,7 @@ TEST_F(Scheduling, ASweepReadsEachRecordOnceWhateverIsGuessedMeanwhile) {
   }
 }
 
-TEST_F(Scheduling, ASweepWithoutRoomForItsHitsStillEnds) {
+TEST_F(Scheduling, ASweepEndsEvenWithoutRoomForItsHits) {
   make(1, 8, 2);
   fetch(0, {6, 7});
   EXPECT_EQ(fetch(0, {0, 1, 6, 7}, FetchOrder::ascending), (Experts{0, 1, 6, 7}));
@@ -312,9 +313,9 @@ TEST_F(Scheduling, ASweepWithoutRoomForItsHitsStillEnds) {
 TEST_F(Scheduling, AFailedReadEndsTheFetchAndTheNextOneReadsAgain) {
   make(1, 4, 2);
   want(0, {0, 1});
-  scheduler->complete(out.front().tag, false);
-  out.pop_front();
-  EXPECT_FALSE(scheduler->take());
+  scheduler->complete(in_flight.front().tag, false);
+  in_flight.pop_front();
+  EXPECT_FALSE(scheduler->next_ready());
   EXPECT_FALSE(scheduler->next_read());
   scheduler->end_fetch();
   end_all();
@@ -322,24 +323,38 @@ TEST_F(Scheduling, AFailedReadEndsTheFetchAndTheNextOneReadsAgain) {
   EXPECT_EQ(fetch(0, {0, 1}).size(), 2u);
 }
 
-TEST_F(Scheduling, AReadThatFailedBeforeItWasWantedAgainIsNoFailureOfTheSecondFetch) {
+TEST_F(Scheduling, AReadThatFailedBeforeAFetchDoesNotFailThatFetch) {
   make(1, 4, 2);
   want(0, {0});
-  scheduler->complete(out.front().tag, false);
-  out.pop_front();
+  scheduler->complete(in_flight.front().tag, false);
+  in_flight.pop_front();
   scheduler->end_fetch();
-  want(0, {0});  // two pieces of the failed record are still out
-  EXPECT_FALSE(scheduler->is_wanted(out.front().tag));
+  want(0, {0});  // two pieces of the failed record are still in flight
+  EXPECT_FALSE(scheduler->is_wanted(in_flight.front().tag));
   end_all();
   EXPECT_EQ(take_all_and_release(), (Experts{0}));
 }
 
-TEST_F(Scheduling, ACancelledFetchGivesBackItsSlotsOrKeepsWhatHasCome) {
+// The restarted record counts as late. Evicting it for an earlier record turns late into a miss and leaves
+// hits alone.
+TEST_F(Scheduling, ARestartedReadWhoseSlotASweepTakesIsCountedOnce) {
+  make(1, 8, 1);
+  want(0, {5});
+  scheduler->complete(in_flight.front().tag, false);
+  in_flight.pop_front();
+  scheduler->end_fetch();
+  EXPECT_EQ(fetch(0, {0, 5}, FetchOrder::ascending), (Experts{0, 5}));
+  EXPECT_EQ(statistics().hits, 0u);
+  EXPECT_EQ(statistics().late, 0u);
+  EXPECT_EQ(statistics().misses, 3u);
+}
+
+TEST_F(Scheduling, ACancelledFetchFreesItsSlotsAndKeepsSubmittedRecords) {
   make(1, 8, 4);
   wanted = {0, 1, 2, 3};
-  scheduler->want(LayerId(0), wanted, FetchOrder::ready_first);
+  scheduler->begin_fetch(LayerId(0), wanted, FetchOrder::ready_first);
   std::vector<PieceRead> few;
-  for (int i = 0; i < 4; ++i) few.push_back(*scheduler->next_read());  // record 0, and a third of record 1
+  for (int i = 0; i < 4; ++i) few.push_back(*scheduler->next_read());  // record 0 and a third of record 1
   scheduler->end_fetch();
   EXPECT_FALSE(scheduler->next_read());
   for (const PieceRead& read : few) scheduler->complete(read.tag, true);
@@ -350,12 +365,12 @@ TEST_F(Scheduling, ACancelledFetchGivesBackItsSlotsOrKeepsWhatHasCome) {
   EXPECT_EQ(statistics().hits, hits + 1);
 }
 
-TEST_F(Scheduling, ARecordThatIsBeingReadIsNotReadTwice) {
+TEST_F(Scheduling, ALoadingRecordIsNotReadTwice) {
   make(1, 8, 4);
   want(0, {5});
   scheduler->end_fetch();
   want(0, {5});
-  EXPECT_EQ(out.size(), 3u);
+  EXPECT_EQ(in_flight.size(), 3u);
   end_all();
   EXPECT_EQ(take_all_and_release(), (Experts{5}));
   EXPECT_EQ(statistics().late, 1u);
@@ -369,8 +384,8 @@ TEST_F(Scheduling, GuessesAreReadOnlyWhenNothingIsWanted) {
   const Experts guess = {4, 5};
   scheduler->hint(LayerId(1), guess, 1);
   want(0, {0, 1});
-  ASSERT_GE(out.size(), 7u);
-  for (std::size_t i = 0; i < out.size(); ++i) EXPECT_EQ(out[i].is_speculative, i >= 6);
+  ASSERT_GE(in_flight.size(), 7u);
+  for (std::size_t i = 0; i < in_flight.size(); ++i) EXPECT_EQ(in_flight[i].is_speculative, i >= 6);
   end_all();
   take_all_and_release();
   scheduler->end_fetch();
@@ -381,43 +396,43 @@ TEST_F(Scheduling, GuessesAreReadOnlyWhenNothingIsWanted) {
   EXPECT_EQ(statistics().wrong_guesses, 1u);
 }
 
-TEST_F(Scheduling, AWindowBoundsHowMuchIsReadOnAGuess) {
+TEST_F(Scheduling, AWindowLimitsTheBytesOfGuessesInFlight) {
   make(2, 64, 128);
   Experts guess;
   for (std::uint32_t i = 0; i < 64; ++i) guess.push_back(i);
   scheduler->set_guess_window_bytes(2 * kPieceBytes);
   scheduler->hint(LayerId(1), guess, 0.5F);
   submit();
-  EXPECT_EQ(out.size(), 2u);
-  scheduler->complete(out.front().tag, true);
-  out.pop_front();
+  EXPECT_EQ(in_flight.size(), 2u);
+  scheduler->complete(in_flight.front().tag, true);
+  in_flight.pop_front();
   submit();
-  EXPECT_EQ(out.size(), 2u);
+  EXPECT_EQ(in_flight.size(), 2u);
 }
 
-TEST_F(Scheduling, AGuessThatComesTooLateIsFinishedFirst) {
+TEST_F(Scheduling, ALateGuessIsFinishedFirst) {
   make(2, 8, 16);
   scheduler->set_guess_window_bytes(1);
   const Experts guess = {4};
   scheduler->hint(LayerId(1), guess, 1);
   submit();
-  ASSERT_EQ(out.size(), 1u);  // a third of it
+  ASSERT_EQ(in_flight.size(), 1u);  // a third of the record
   want(1, {4, 7});
-  ASSERT_EQ(out.size(), 6u);
-  EXPECT_EQ(out[1].record.expert, ExpertId(4));
-  EXPECT_FALSE(out[1].is_speculative);
+  ASSERT_EQ(in_flight.size(), 6u);
+  EXPECT_EQ(in_flight[1].record.expert, ExpertId(4));
+  EXPECT_FALSE(in_flight[1].is_speculative);
   EXPECT_EQ(statistics().late_guesses, 1u);
   EXPECT_EQ(statistics().speculated_bytes, kPieceBytes);
   EXPECT_EQ(statistics().demanded_bytes, 2 * kRecordBytes - kPieceBytes);
 }
 
-TEST_F(Scheduling, StaleGuessesAreNotReadAnyFurther) {
+TEST_F(Scheduling, StaleGuessesAreCancelled) {
   make(2, 8, 16);
   scheduler->set_guess_window_bytes(1);
   const Experts guess = {4, 5};
   scheduler->hint(LayerId(1), guess, 1);
   submit();
-  scheduler->want(LayerId(1), {}, FetchOrder::ready_first);
+  scheduler->begin_fetch(LayerId(1), {}, FetchOrder::ready_first);
   EXPECT_FALSE(scheduler->next_read());
   scheduler->end_fetch();
   end_all();
@@ -426,12 +441,12 @@ TEST_F(Scheduling, StaleGuessesAreNotReadAnyFurther) {
   EXPECT_TRUE(scheduler->is_idle());
 }
 
-TEST_F(Scheduling, GuessesNeverTakeWhatIsWantedOrKeptForASoonerLayer) {
+TEST_F(Scheduling, GuessesNeverEvictRecordsThatEarlierLayersNeed) {
   make(3, 8, 4);
   fetch(1, {0, 1});
-  fetch(2, {0, 1});  // now the slots are full
+  fetch(2, {0, 1});  // fills all slots
   const Experts both = {0, 1}, others = {4, 5, 6, 7};
-  scheduler->hint(LayerId(1), both, 1);  // kept
+  scheduler->hint(LayerId(1), both, 1);  // kept for the hint
   scheduler->hint(LayerId(2), others, 1);
   want(0, {});
   scheduler->end_fetch();
@@ -457,7 +472,30 @@ TEST_F(Scheduling, WrongGuessesSoonStopBeingRead) {
   EXPECT_LE(last, kRecordBytes);
 }
 
-TEST_F(Scheduling, RightGuessesGoOnBeingRead) {
+TEST_F(Scheduling, ProbesOfABadPredictorBecomeRarer) {
+  make(2, 64, 128);
+  // Runs rounds with a wrong hint each; returns in how many of them a guess was read.
+  const auto reads_in = [&](int rounds) {
+    int reads = 0;
+    for (int i = 0; i < rounds; ++i) {
+      const std::uint64_t before = statistics().speculated_bytes;
+      scheduler->hint(LayerId(1), Experts{32 + static_cast<std::uint32_t>(i) % 32}, 1);
+      fetch(0, {0});
+      fetch(1, {1});
+      reads += statistics().speculated_bytes != before;
+    }
+    return reads;
+  };
+  EXPECT_GT(reads_in(100), 10);  // until the predictor is known to be bad
+  // A round is two fetches. The intervals between probes are 256, 256, 512, 1024, 2048, 4096 and 8192
+  // fetches.
+  EXPECT_EQ(reads_in(1000), 4);
+  EXPECT_EQ(reads_in(1000), 1);
+  EXPECT_EQ(reads_in(8000), 2);
+  EXPECT_EQ(statistics().useful_guesses, 0u);
+}
+
+TEST_F(Scheduling, RightGuessesKeepBeingRead) {
   make(8, 64, 64);
   for (std::uint32_t token = 0; token < 20; ++token)
     for (std::uint32_t layer = 0; layer < 8; ++layer) {
@@ -470,7 +508,7 @@ TEST_F(Scheduling, RightGuessesGoOnBeingRead) {
   EXPECT_EQ(statistics().wrong_guesses, 0u);
 }
 
-TEST_F(Scheduling, HintsAreForgottenWhenTheyAreToBe) {
+TEST_F(Scheduling, ForgottenHintsAreNotRead) {
   make(2, 8, 16);
   const Experts guess = {4, 5};
   scheduler->hint(LayerId(1), guess, 1);
@@ -478,17 +516,17 @@ TEST_F(Scheduling, HintsAreForgottenWhenTheyAreToBe) {
   EXPECT_FALSE(scheduler->next_read());
 }
 
-TEST_F(Scheduling, WithoutSpeculationHintsMeanNothing) {
+TEST_F(Scheduling, WithoutSpeculationHintsAreIgnored) {
   make(2, 8, 16, {.speculates = false});
   const Experts guess = {4, 5};
   scheduler->hint(LayerId(1), guess, 1);
   EXPECT_FALSE(scheduler->next_read());
 }
 
-TEST_F(Scheduling, WhereAllHaveRoomTheRestIsReadWhenThereIsTime) {
+TEST_F(Scheduling, WithASlotPerRecordTheRestIsReadWhileIdle) {
   make(2, 8, 16, {.fills = true});
   want(0, {3});
-  EXPECT_EQ(out[0].record.expert, ExpertId(3));
+  EXPECT_EQ(in_flight[0].record.expert, ExpertId(3));
   end_all();
   EXPECT_EQ(statistics().filled_bytes, 15 * kRecordBytes);
   EXPECT_EQ(statistics().demanded_bytes, kRecordBytes);
@@ -498,7 +536,7 @@ TEST_F(Scheduling, WhereAllHaveRoomTheRestIsReadWhenThereIsTime) {
   EXPECT_EQ(statistics().read_bytes(), 16 * kRecordBytes);
 }
 
-TEST_F(Scheduling, AFillThatFailsIsReadWhenItIsWanted) {
+TEST_F(Scheduling, AFailedFillIsReadOnDemand) {
   make(1, 4, 4, {.fills = true});
   submit();
   end_all(false);

@@ -1,8 +1,8 @@
 #pragma once
-// Doubly linked lists of numbered slots, without memory of their own.
+// Intrusive doubly linked lists of numbered slots.
 //
-// The links of all slots are one array; a SlotList is the two ends of one chain through it. A slot is in at most one
-// list of an array at a time. Every operation is a few stores; nothing allocates. One thread at a time.
+// One array has the links of all slots; a SlotList is the two ends of a chain through it. A slot is in at
+// most one list per array. Every operation is a few stores; nothing allocates. One thread at a time.
 
 #include <cstdint>
 #include <vector>

@@ -1,5 +1,5 @@
-// How long a token takes in virtual time: scripted choices of experts, the shape of Qwen3.5-35B-A3B, computing times
-// that are given, and a drive that is arithmetic.
+// Time per token in virtual time: scripted router choices, the shape of Qwen3.5-35B-A3B, given compute times,
+// and a simulated drive.
 
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ constexpr std::uint32_t kLayers = 40, kExperts = 256, kPerToken = 8;
 constexpr std::uint64_t kRecordBytes = 1'769'472, kDownOffset = 1'179'648;
 constexpr VirtualWork kWork{
     .before_router = microseconds(400), .shared = microseconds(60), .expert = microseconds(50)};
-constexpr VirtualTime kComputeAToken =
+constexpr VirtualTime kComputePerToken =
     kLayers * (kWork.before_router + kWork.shared + kPerToken * kWork.expert);
 
 ExpertTable table_of(std::uint32_t slots) {
@@ -37,7 +37,7 @@ std::unique_ptr<ExpertScheduler> make_scheduler(std::uint32_t slots, SchedulerOp
                                            [](std::uint32_t n) { return std::make_unique<LruPolicy>(n); });
 }
 
-// Tokens whose layers choose `per_token` experts each: some again, the others by popularity.
+// Tokens whose layers choose kPerToken experts each: some from the previous token, the others by popularity.
 std::vector<VirtualToken> make_script(std::size_t tokens, double again, double zipf, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   std::vector<double> popularity(kExperts);
@@ -60,18 +60,18 @@ std::vector<VirtualToken> make_script(std::size_t tokens, double again, double z
   return script;
 }
 
-SimulatedDriveSpeed speed_for(double bytes_a_token, double seconds_a_token) {
-  return {static_cast<std::uint64_t>(bytes_a_token / seconds_a_token), microseconds(100)};
+SimulatedDriveSpeed speed_for(double bytes_per_token, double seconds_per_token) {
+  return {static_cast<std::uint64_t>(bytes_per_token / seconds_per_token), microseconds(100)};
 }
 
-// Guesses at the next layers: of what is wanted as many as `recall` says, and so many others that `precision` of all
-// are right.
-VirtualRun::Guess guesser(const std::vector<VirtualToken>& script, double recall, double precision,
-                          std::uint32_t layers_ahead, float confidence = 1) {
+// A predictor that hints the next layers. It finds a share `recall` of the wanted experts and adds others so
+// that a share `precision` of its hints is right.
+VirtualRun::Guess predictor(const std::vector<VirtualToken>& script, double recall, double precision,
+                            std::uint32_t layers_ahead, float confidence = 1) {
   return [&script, recall, precision, layers_ahead, confidence](std::size_t token, std::uint32_t layer,
                                                                 ExpertScheduler& scheduler) {
     for (std::uint32_t ahead = 1; ahead <= layers_ahead; ++ahead) {
-      // Every layer is guessed once, when it comes into sight.
+      // Every layer is hinted once, when it comes into range.
       if (layer != 0 && ahead != layers_ahead) continue;
       std::size_t at = layer + ahead, of_token = token;
       if (at >= kLayers) {
@@ -126,8 +126,8 @@ double ratio(VirtualTime a, VirtualTime b) {
   return static_cast<double>(a.count()) / static_cast<double>(b.count());
 }
 
-// The bytes that a token misses in the long run, as the script has it.
-double missed_bytes_a_token(const std::vector<VirtualToken>& script, std::uint32_t slots) {
+// The average bytes per token that the script misses after warm-up.
+double missed_bytes_per_token(const std::vector<VirtualToken>& script, std::uint32_t slots) {
   const SimulatedDriveSpeed any{1'000'000'000, microseconds(100)};
   const Times times = run(script, slots, any);
   return static_cast<double>(times.read.count()) / static_cast<double>(script.size() - 4);
@@ -136,8 +136,8 @@ double missed_bytes_a_token(const std::vector<VirtualToken>& script, std::uint32
 struct Case {
   double reading_to_computing;
   std::uint32_t slots;
-  double again;  // share of the experts that come again
-  double zipf;   // 0: all are equally popular
+  double again;  // share of the experts that the next token chooses again
+  double zipf;   // 0: all experts are equally popular
 };
 
 void PrintTo(const Case& c, std::ostream* out) {
@@ -150,38 +150,38 @@ class VirtualTimes : public testing::TestWithParam<Case> {
   const Case c = GetParam();
   const std::vector<VirtualToken> script = make_script(24, c.again, c.zipf, 1);
   const SimulatedDriveSpeed speed =
-      speed_for(missed_bytes_a_token(script, c.slots),
-                c.reading_to_computing* std::chrono::duration<double>(kComputeAToken).count());
+      speed_for(missed_bytes_per_token(script, c.slots),
+                c.reading_to_computing* std::chrono::duration<double>(kComputePerToken).count());
   const Times without = run(script, c.slots, speed);
 };
 
-TEST_P(VirtualTimes, WithoutGuessesHitsAreComputedWhileMissesAreRead) {
+TEST_P(VirtualTimes, WithoutHintsHitsAreComputedWhileMissesAreRead) {
   EXPECT_LE(ratio(without.took, without.bound), 1.03);
 }
 
-TEST_P(VirtualTimes, WithAnOracleTheLongerOfReadingAndComputingDecides) {
-  const Times times = run(script, c.slots, speed, guesser(script, 1, 1, 6));
+TEST_P(VirtualTimes, WithAnOracleTheTimeIsTheLongerOfReadingAndComputing) {
+  const Times times = run(script, c.slots, speed, predictor(script, 1, 1, 6));
   EXPECT_LE(ratio(times.took, std::max(without.read, without.compute)), 1.10);
 }
 
-TEST_P(VirtualTimes, AFairGuesserIsNeverSlowerThanNone) {
+TEST_P(VirtualTimes, AFairPredictorIsNeverSlowerThanNone) {
   const Times none = run(script, c.slots, speed, {}, 0);
   for (const std::uint32_t layers_ahead : {1u, 2u}) {
-    const Times times = run(script, c.slots, speed, guesser(script, 0.8, 0.6, layers_ahead, 0.6F), 0);
-    // A cache of just one token's experts has nothing to spare: there a guess that is wrong costs a little.
+    const Times times = run(script, c.slots, speed, predictor(script, 0.8, 0.6, layers_ahead, 0.6F), 0);
+    // In a cache of one token's experts or fewer, a wrong guess evicts a needed record and costs a little.
     const double most = c.slots > kLayers * kPerToken ? 1.0 : 1.001;
     EXPECT_LE(ratio(times.took, none.took), most) << layers_ahead << " layers ahead";
-    // Where nearly all that is right is in memory already, what is left of the guesses is wrong. Then they are not read
-    // any more, but for a probe now and then.
-    const Times later = run(script, c.slots, speed, guesser(script, 0.8, 0.6, layers_ahead, 0.6F));
+    // If nearly all right guesses are in memory already, most of the remaining ones are wrong. Then guesses
+    // are read only as occasional probes.
+    const Times later = run(script, c.slots, speed, predictor(script, 0.8, 0.6, layers_ahead, 0.6F));
     EXPECT_LE(ratio(later.took, without.took), 1.0005) << layers_ahead << " layers ahead";
   }
 }
 
-TEST_P(VirtualTimes, AGuesserThatIsAlwaysWrongCostsNextToNothing) {
-  const Times from_the_first = run(script, c.slots, speed, {}, 0);
-  const Times times = run(script, c.slots, speed, guesser(script, 0, 0, 1), 0);
-  EXPECT_LE(ratio(times.took, from_the_first.took), 1.03);
+TEST_P(VirtualTimes, APredictorThatIsAlwaysWrongCostsAlmostNothing) {
+  const Times from_the_start = run(script, c.slots, speed, {}, 0);
+  const Times times = run(script, c.slots, speed, predictor(script, 0, 0, 1), 0);
+  EXPECT_LE(ratio(times.took, from_the_start.took), 1.03);
 }
 
 std::vector<Case> cases() {

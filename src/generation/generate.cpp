@@ -30,7 +30,9 @@ std::vector<TokenId> end_tokens_of(const Engine& engine, const ModelText& text) 
   return tokens;
 }
 
-// Takes a session to the end of a prompt, by way of what it has seen already.
+Error listener_stopped() { return {ErrorCode::cancelled, "the listener asked for no more"}; }
+
+// Moves the session to the end of a prompt, reusing what it has seen already.
 class PromptReader {
  public:
   PromptReader(Session& session, const Prompt& prompt, const StepOptions& step, GenerationListener& listener)
@@ -39,48 +41,37 @@ class PromptReader {
   // `logits`: those after the last token.
   Status read(std::span<float> logits, GenerationStatistics& statistics) {
     const std::span<const TokenId> tokens = prompt_.tokens;
-    statistics.prompt_tokens = static_cast<std::uint32_t>(tokens.size());
-    MF_TRY(const std::uint32_t kept, go_back(statistics));
-    const std::uint32_t stable = prompt_.stable_tokens;
-    if (kept < stable && stable < tokens.size()) {
-      MF_TRY_STATUS(extend_to(stable, {}, statistics));
-      (void)session_.checkpoint();  // without one the next turn takes longer, and nothing else
-    }
-    return extend_to(static_cast<std::uint32_t>(tokens.size()), logits, statistics);
+    const auto total = static_cast<std::uint32_t>(tokens.size());
+    statistics.prompt_tokens = total;
+    MF_TRY_STATUS(go_back(statistics));
+    const std::uint32_t kept = session_.position();
+    listener_.read_prompt(kept, total);
+    const auto after_step = [&](const StepStatistics& step) -> Status {
+      statistics.steps += step;
+      listener_.read_prompt(session_.position(), total);
+      if (!listener_.wants_more()) return listener_stopped();
+      return {};
+    };
+    const ExtendOptions options{step_, prompt_.stable_tokens};
+    MF_TRY_STATUS(session_.extend(tokens.subspan(kept), logits, options, after_step));
+    return {};
   }
 
  private:
-  // To the last place that the session and the prompt share. The last token is run in any case: its logits are wanted.
-  Result<std::uint32_t> go_back(GenerationStatistics& statistics) {
+  // To the last position that the session and the prompt share. The last token of the prompt always runs: its
+  // logits are wanted.
+  Status go_back(GenerationStatistics& statistics) {
     const std::span<const TokenId> tokens = prompt_.tokens;
     const bool knows_all = session_.tokens_begin() == 0;
     const std::uint32_t common = knows_all ? common_prefix(session_.tokens(), tokens) : 0;
     const auto kept = std::min(common, static_cast<std::uint32_t>(tokens.size()) - 1);
-    std::uint64_t run_again = 0;
     if (kept == 0) {
       session_.clear();
-    } else if (kept < session_.position()) {
-      MF_TRY(const StepStatistics again, session_.rewind(kept, step_));
-      statistics.steps += again;
-      run_again = again.rows;
+      return {};
     }
-    statistics.reused_tokens = kept - static_cast<std::uint32_t>(run_again);
-    listener_.read_prompt(kept, static_cast<std::uint32_t>(tokens.size()));
-    return kept;
-  }
-
-  Status extend_to(std::uint32_t end, std::span<float> logits, GenerationStatistics& statistics) {
-    const std::span<const TokenId> tokens = prompt_.tokens;
-    while (session_.position() < end) {
-      const std::uint32_t at = session_.position();
-      const std::uint32_t rows = std::min(end - at, session_.engine().options().step_rows);
-      const bool is_last = at + rows == tokens.size();
-      MF_TRY(const StepStatistics step,
-             session_.extend(tokens.subspan(at, rows), is_last ? logits : std::span<float>(), step_));
-      statistics.steps += step;
-      listener_.read_prompt(at + rows, static_cast<std::uint32_t>(tokens.size()));
-      if (!listener_.wants_more()) return Error(ErrorCode::cancelled, "the listener has heard enough");
-    }
+    MF_TRY(const StepStatistics again, session_.rewind(kept, step_));
+    statistics.steps += again;
+    statistics.reused_tokens = kept - static_cast<std::uint32_t>(again.rows);
     return {};
   }
 
@@ -90,13 +81,13 @@ class PromptReader {
   GenerationListener& listener_;
 };
 
-// Tokens until the generation is finished. `logits` are those of the prompt.
+// Runs the reply. `logits`: in, those after the prompt; overwritten by every step.
 Status write_reply(Session& session, Generation& generation, std::span<float> logits, const StepOptions& step,
                    GenerationListener& listener, StepStatistics& steps) {
   while (true) {
     MF_TRY(const std::optional<TokenId> token, generation.next(logits, listener));
     if (!token) return {};
-    if (!listener.wants_more()) return Error(ErrorCode::cancelled, "the listener has heard enough");
+    if (!listener.wants_more()) return listener_stopped();
     if (session.position() == session.context()) {
       generation.stop(FinishReason::context_full, listener);
       return {};
@@ -107,7 +98,7 @@ Status write_reply(Session& session, Generation& generation, std::span<float> lo
 }
 
 Status check_room(const Session& session, const Prompt& prompt) {
-  if (prompt.tokens.empty()) return Error(ErrorCode::invalid_argument, "a prompt has at least one token");
+  if (prompt.tokens.empty()) return Error(ErrorCode::invalid_argument, "a prompt needs at least one token");
   if (prompt.tokens.size() > session.context())
     return Error(ErrorCode::context_full,
                  fmt::format("a prompt of {} tokens does not fit into a context of {}", prompt.tokens.size(),
@@ -144,7 +135,7 @@ Result<GenerationResult> generate(Session& session, const ModelText& text, const
   if (run) run = write_reply(session, generation, logits, step, listener, result.statistics.reply_steps);
   result.statistics.steps += result.statistics.reply_steps;
   result.statistics.reply_seconds = writing.seconds();
-  if (!run) generation.stop(FinishReason::cancelled, listener);  // what was held back is said in either case
+  if (!run) generation.stop(FinishReason::cancelled, listener);  // flushes held-back text in either case
   if (!run && run.error().code() != ErrorCode::cancelled) return std::move(run).error();
 
   result.reason = generation.reason();

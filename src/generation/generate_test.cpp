@@ -5,16 +5,15 @@
 
 #include <memory>
 
+#include "base/testing/states.h"
 #include "generation/test_text.h"
-#include "io/temporary_directory.h"
+#include "io/testing/temporary_directory.h"
 #include "model/testing/tiny_packed_model.h"
 
 namespace moeflux {
 namespace {
 
-using testing::HasSubstr;
-
-// Random models with and without recurrent layers; ids are those of Tern's tokenizer, as far as they go.
+// Random models with and without recurrent layers. Their vocabulary is a prefix of Tern's.
 struct Generating : testing::TestWithParam<const char*> {
   TemporaryDirectory temporary;
   PosixFileSystem files;
@@ -30,15 +29,18 @@ struct Generating : testing::TestWithParam<const char*> {
   }
 
   std::shared_ptr<Engine> opened(std::uint32_t context, std::uint32_t step_rows) {
+    EngineOptions options;
+    options.context = context;
+    options.step_rows = step_rows;
+    return opened(options);
+  }
+  std::shared_ptr<Engine> opened(EngineOptions options) {
     const bool is_qwen = std::string_view(GetParam()) == "qwen";
     const Manifest manifest = tiny_manifest(is_qwen ? tiny_qwen_config() : tiny_deepseek_config());
     const auto path = write_packed_model(temporary, manifest);
     write_random_weights(temporary, manifest);
-    EngineOptions options;
     options.threads = 1;
-    options.context = context;
-    options.step_rows = step_rows;
-    Result<std::shared_ptr<Engine>> result = Engine::open(files, path, options);
+    Result<std::shared_ptr<Engine>> result = Engine::open(files, *PackedModel::open(files, path), options);
     EXPECT_TRUE(result) << result.error().message();
     return *result;
   }
@@ -59,7 +61,7 @@ struct Generating : testing::TestWithParam<const char*> {
   }
 };
 
-TEST_P(Generating, GreedilyTakesTheBestTokenEachTime) {
+TEST_P(Generating, TakesTheMostProbableTokenAtTemperatureZero) {
   Session session = new_session();
   Listener listener;
   const GenerationResult result = generated(session, listener);
@@ -91,7 +93,7 @@ TEST_P(Generating, CountsItsWork) {
   EXPECT_EQ(listener.prompt.size(), 1u + 3);  // steps of 5 rows
 }
 
-TEST_P(Generating, GoesOnFromWhatTheSessionKnows) {
+TEST_P(Generating, ReusesTheTokensOfTheSession) {
   Session session = new_session();
   const std::vector<TokenId> first = generated(session).tokens;
   request.prompt.tokens.insert(request.prompt.tokens.end(), first.begin(), first.end());
@@ -102,7 +104,7 @@ TEST_P(Generating, GoesOnFromWhatTheSessionKnows) {
   EXPECT_EQ(second.tokens, fresh_reply());
 }
 
-TEST_P(Generating, GoesBackToWhereTheNextPromptParts) {
+TEST_P(Generating, GoesBackToWhereTheNextPromptDiffers) {
   request.prompt.stable_tokens = 9;
   Session session = new_session();
   generated(session);
@@ -114,7 +116,7 @@ TEST_P(Generating, GoesBackToWhereTheNextPromptParts) {
   EXPECT_EQ(second.tokens, fresh_reply());
 }
 
-TEST_P(Generating, AnswersTheSameQuestionAgain) {
+TEST_P(Generating, RepeatsAnAnswerFromItsCheckpoint) {
   request.prompt.stable_tokens = 9;
   Session session = new_session();
   const GenerationResult first = generated(session), second = generated(session);
@@ -123,7 +125,7 @@ TEST_P(Generating, AnswersTheSameQuestionAgain) {
   EXPECT_LT(second.statistics.reused_tokens, 11u);
 }
 
-TEST_P(Generating, StartsAnewWhereNothingIsShared) {
+TEST_P(Generating, StartsOverWithoutACommonPrefix) {
   Session session = new_session();
   generated(session);
   for (TokenId& token : request.prompt.tokens) token = TokenId(token.index() + 1);
@@ -132,7 +134,7 @@ TEST_P(Generating, StartsAnewWhereNothingIsShared) {
   EXPECT_EQ(other.tokens, fresh_reply());
 }
 
-TEST_P(Generating, IsTheSameHoweverThePromptIsCutAndWhateverTheSessionWas) {
+TEST_P(Generating, GivesTheSameReplyForAnyStepRowsAndAnyPastOfTheSession) {
   request.options.sampling.temperature = 1.3;
   request.options.sampling.seed = 42;
   const std::vector<TokenId> expected = fresh_reply();
@@ -144,8 +146,8 @@ TEST_P(Generating, IsTheSameHoweverThePromptIsCutAndWhateverTheSessionWas) {
   }
 }
 
-// As a server will do it: several generations, one step for all of them.
-TEST_P(Generating, IsTheSameInABatch) {
+// As a server does it: several generations share each step.
+TEST_P(Generating, GivesTheSameReplyInABatch) {
   request.options.sampling.temperature = 1.3;
   request.options.sampling.seed = 42;
   const std::vector<TokenId> expected = fresh_reply();
@@ -184,7 +186,7 @@ TEST_P(Generating, IsTheSameInABatch) {
   EXPECT_TRUE(std::ranges::equal(generations[1].tokens(), expected));
 }
 
-TEST_P(Generating, IsCancelledWithinALayerAndTheSessionCanGoOn) {
+TEST_P(Generating, CanBeCancelledAndTheSessionCanContinue) {
   const std::vector<TokenId> expected = fresh_reply();
   Session session = new_session();
   const std::atomic<bool> cancel = true;
@@ -196,7 +198,7 @@ TEST_P(Generating, IsCancelledWithinALayerAndTheSessionCanGoOn) {
   EXPECT_EQ(generated(session).tokens, expected);
 }
 
-TEST_P(Generating, EndsWhenItsListenerHasHeardEnough) {
+TEST_P(Generating, EndsWhenItsListenerStopsIt) {
   const std::vector<TokenId> expected = fresh_reply();
   Session session = new_session();
   Listener listener;
@@ -207,7 +209,7 @@ TEST_P(Generating, EndsWhenItsListenerHasHeardEnough) {
   EXPECT_EQ(generated(session).tokens, expected);
 }
 
-TEST_P(Generating, EndsWhereTheContextEnds) {
+TEST_P(Generating, EndsAtTheEndOfTheContext) {
   engine = opened(16, 5);
   request.options.max_tokens = GenerationOptions::kNoLimit;
   Session session = new_session();
@@ -227,19 +229,62 @@ TEST_P(Generating, EndsAtAnEndTokenOfTheModel) {
   EXPECT_TRUE(result.tokens.empty());
 }
 
-TEST_P(Generating, RefusesPromptsThatCannotBe) {
+TEST_P(Generating, RefusesInvalidPrompts) {
   Session session = new_session();
   Listener listener;
   request.prompt.tokens.resize(65, TokenId(1));
   const Result<GenerationResult> long_one = generate(session, tern_text(), request, listener);
   ASSERT_FALSE(long_one);
   EXPECT_EQ(long_one.error().code(), ErrorCode::context_full);
-  EXPECT_THAT(long_one.error().message(), HasSubstr("65 tokens does not fit into a context of 64"));
+  EXPECT_THAT(long_one, test::States("65 tokens", "context of 64"));
   request.prompt.tokens = {TokenId(96)};
   EXPECT_EQ(generate(session, tern_text(), request, listener).error().code(), ErrorCode::token_out_of_range);
   request.prompt.tokens.clear();
   EXPECT_EQ(generate(session, tern_text(), request, listener).error().code(), ErrorCode::invalid_argument);
   EXPECT_EQ(session.position(), 0u);
+}
+
+TEST_P(Generating, ChecksRoomAndMemoryForTheWholePromptBeforeItsFirstStep) {
+  // Room for 256 positions: one block of keys and values too few for a prompt of 300 tokens.
+  int steps = 0;
+  EngineOptions options;
+  options.context = 400;
+  options.step_rows = 5;
+  options.after_step = [&] { ++steps; };
+  engine = opened(options);
+  options.kv_budget_bytes = state_shape_of(engine->config()).kv_bytes(300) - 1;
+  engine = opened(options);
+  Session session = new_session();
+  request.prompt.tokens.assign(300, TokenId(7));
+  request.prompt.stable_tokens = 200;
+  Listener listener;
+  const Result<GenerationResult> refused = generate(session, tern_text(), request, listener);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), ErrorCode::out_of_memory);
+  EXPECT_EQ(steps, 0);
+  EXPECT_EQ(session.position(), 0u);
+  EXPECT_EQ(engine->kv_pool().used_bytes(), 0u);
+  EXPECT_EQ(listener.prompt, (std::vector{std::pair(0u, 300u)}));
+
+  request.prompt.tokens.resize(240, TokenId(7));  // and 12 of the reply
+  EXPECT_EQ(generated(session).reason, FinishReason::length);
+  EXPECT_GT(steps, 0);
+}
+
+TEST_P(Generating, GivesBackMemoryThatAStoppedPromptDidNotUse) {
+  EngineOptions options;
+  options.context = 400;
+  options.step_rows = 5;
+  engine = opened(options);
+  Session session = new_session();
+  request.prompt.tokens.assign(300, TokenId(7));
+  Listener listener;
+  listener.enough = 0;
+  const GenerationResult stopped = generated(session, listener);
+  EXPECT_EQ(stopped.reason, FinishReason::cancelled);
+  EXPECT_EQ(stopped.statistics.steps.rows, 5u);
+  EXPECT_EQ(session.position(), 5u);
+  EXPECT_EQ(engine->kv_pool().used_bytes(), state_shape_of(engine->config()).kv_bytes(5));
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Generating, testing::Values("qwen", "deepseek"),

@@ -25,7 +25,7 @@ Generation::Generation(const GenerationSetting& setting, const GenerationOptions
       ignores_end_(options.ignores_end),
       sampler_(std::move(sampler)),
       detokenizer_(setting.text.tokenizer(), true),
-      // An object is all text, also where the prompt has opened the reasoning.
+      // A JSON object is plain text, even if the prompt has opened a reasoning block.
       parser_(
           std::make_unique<ReplyParser>(options.json_object ? ReplyFormat() : prompt.reply, setting.tools)) {
   if (!options.stop.empty()) stops_.emplace(options.stop);
@@ -41,9 +41,10 @@ Result<Generation> Generation::begin(const GenerationSetting& setting, const Gen
   if (!options.stop.empty()) MF_TRY_STATUS(StopStrings::check(options.stop));
   const std::size_t tokenizer_size = setting.text.tokenizer().vocabulary_size();
   if (options.json_object && tokenizer_size > workspace.vocabulary_size())
-    return Error(ErrorCode::invalid_argument,
-                 fmt::format("the tokenizer has {} tokens and the model {}: they are not of one model",
-                             tokenizer_size, workspace.vocabulary_size()));
+    return Error(
+        ErrorCode::invalid_argument,
+        fmt::format("the tokenizer has {} tokens but the model only {}; they belong to different models",
+                    tokenizer_size, workspace.vocabulary_size()));
   MF_TRY(Sampler sampler, Sampler::create(options.sampling, workspace));
   MF_TRY_STATUS(check_vocabulary(prompt.tokens, workspace.vocabulary_size()));
   Generation generation(setting, options, prompt, std::move(sampler));
@@ -56,12 +57,12 @@ bool Generation::is_end(TokenId token) const {
 }
 
 FinishReason Generation::reason() const {
-  MF_REQUIRE(is_finished(), "only what is finished has a reason");
+  MF_REQUIRE(is_finished(), "only a finished generation has a reason");
   return *reason_;
 }
 
 Result<std::optional<TokenId>> Generation::next(std::span<const float> logits, GenerationListener& listener) {
-  MF_REQUIRE(!is_finished(), "a generation that is finished does not go on");
+  MF_REQUIRE(!is_finished(), "a finished generation does not go on");
   if (tokens_.size() >= max_tokens_) {
     finish(FinishReason::length, listener);
     return std::optional<TokenId>();
@@ -75,12 +76,13 @@ Result<std::optional<TokenId>> Generation::next(std::span<const float> logits, G
   if (constraint_) constraint_->accept(choice.token);
   tokens_.push_back(choice.token);
   const TokenBytes& bytes = setting_.text.tokenizer().token_bytes();
-  const bool has_bytes = choice.token.index() < bytes.size();  // a model's head may have rows for no token
+  const bool has_bytes =
+      choice.token.index() < bytes.size();  // the model's vocabulary may be larger than the tokenizer's
   listener.chose(
       {choice.token, has_bytes ? bytes[choice.token] : std::string_view(), choice.logprob, choice.top});
   say(detokenizer_.push(choice.token), listener);
   if (is_finished()) return std::optional<TokenId>();
-  if (constraint_ && constraint_->can_end()) {  // the object is closed: nothing can follow
+  if (constraint_ && constraint_->can_end()) {  // the object is closed
     finish(FinishReason::end_of_text, listener);
     return std::optional<TokenId>();
   }
@@ -95,36 +97,37 @@ void Generation::stop(FinishReason reason, GenerationListener& listener) {
   if (!is_finished()) finish(reason, listener);
 }
 
-// Text of the model on its way out; may finish the generation.
+// Passes text on through stop strings and the parser; may finish the generation.
 void Generation::say(std::string_view text, GenerationListener& listener) {
-  const auto tell = [&](const ReplyEvent& event) { listener.said(event); };
-  if (!stops_) return parser_->push(text, tell);
+  const auto emit = [&](const ReplyEvent& event) { listener.said(event); };
+  if (!stops_) return parser_->push(text, emit);
   const StopStrings::Pushed pushed = stops_->push(text);
-  parser_->push(pushed.text, tell);
+  parser_->push(pushed.text, emit);
   if (!pushed.stopped()) return;
   stop_string_ = pushed.which;
   finish(FinishReason::stop_string, listener);
 }
 
 void Generation::finish(FinishReason reason, GenerationListener& listener) {
-  const auto tell = [&](const ReplyEvent& event) { listener.said(event); };
+  const auto emit = [&](const ReplyEvent& event) { listener.said(event); };
   reason_ = reason;
   if (reason != FinishReason::stop_string) {
     const std::string_view rest = detokenizer_.finish();
     if (stops_) {
-      // What is held back may still hold one: it waited for a longer one, or for half a character.
+      // Held-back text may still contain a stop string: it waited for a longer one or for the rest of a
+      // character.
       for (int last = 0; last < 2 && !stop_string_; ++last) {
         const StopStrings::Pushed held = last == 0 ? stops_->push(rest) : stops_->finish();
-        parser_->push(held.text, tell);
+        parser_->push(held.text, emit);
         if (!held.stopped()) continue;
         stop_string_ = held.which;
         reason_ = FinishReason::stop_string;
       }
     } else {
-      parser_->push(rest, tell);
+      parser_->push(rest, emit);
     }
   }
-  reply_end_ = parser_->finish(tell);
+  reply_end_ = parser_->finish(emit);
   if (reason_ == FinishReason::end_of_text && reply_end_.finished_calls > 0)
     reason_ = FinishReason::tool_calls;
 }

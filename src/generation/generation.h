@@ -1,19 +1,20 @@
 #pragma once
-// One reply, token by token: logits in, the next token and what it means out.
+// One reply, token by token: logits in, the next token and its meaning out.
 //
-// A Generation is the part of the loop that does not care who runs the model: it chooses tokens, turns them into text,
-// looks for stop strings, reads reasoning and tool calls out of the text, and knows when it is over. generate() drives
-// one over a session; a server drives many, a batch at a time.
+// A Generation is the part of the generation loop that does not run the model: it chooses tokens, turns them
+// into text, finds stop strings, parses reasoning and tool calls, and decides when the reply ends. generate()
+// drives one over a session; a server drives many, one batch at a time.
 //
 //   MF_TRY(Generation generation, Generation::begin(setting, options, prompt, workspace));
 //   while (true) {
 //     MF_TRY(const std::optional<TokenId> token, generation.next(logits, listener));
-//     if (!token) break;                  // finished: reason() says why
-//     ...the model runs *token, which gives new logits...
+//     if (!token) break;                  // finished; see reason()
+//     ...the model runs *token and computes new logits...
 //   }
 //
-// States: running -> finished (by next() or stop()). What the listener hears depends on the prompt, the options, the
-// seed and the logits alone. Refers to the setting's model text, tools and to the workspace. One thread at a time.
+// States: running -> finished (by next() or stop()). What the listener receives depends on the prompt, the
+// options, the seed and the logits alone. Borrows the setting's model text and tools, and the workspace. One
+// thread at a time.
 
 #include <cstdint>
 #include <memory>
@@ -28,10 +29,10 @@
 #include "generation/prompt.h"
 #include "sampling/constraint.h"
 #include "sampling/sampler.h"
-#include "text/detokenizer.h"
-#include "text/reply_parser.h"
-#include "text/stop_strings.h"
-#include "text/tool_schemas.h"
+#include "text/reply/reply_parser.h"
+#include "text/reply/stop_strings.h"
+#include "text/reply/tool_schemas.h"
+#include "text/tokenizer/detokenizer.h"
 
 namespace moeflux {
 
@@ -39,15 +40,15 @@ struct GenerationOptions {
   static constexpr std::uint32_t kNoLimit = ~std::uint32_t{0};
 
   SamplingOptions sampling;
-  std::uint32_t max_tokens = kNoLimit;  // of the reply; the context is a limit of its own
+  std::uint32_t max_tokens = kNoLimit;  // of the reply; the context limits it as well
   std::vector<std::string> stop;        // the reply ends before the first of them
   bool json_object = false;             // the reply is one JSON object
-  bool ignores_end = false;             // end tokens are tokens like others
+  bool ignores_end = false;             // end tokens do not end the reply
 };
 
 enum class FinishReason {
-  end_of_text,   // the model said so
-  tool_calls,    // the same, and it has called tools
+  end_of_text,   // the model wrote an end token, or its JSON object is complete
+  tool_calls,    // the same, and the reply calls tools
   stop_string,   // one of GenerationOptions::stop
   length,        // max_tokens
   context_full,  // the session has no room for another token
@@ -56,23 +57,23 @@ enum class FinishReason {
 // "end_of_text", ...
 std::string_view name_of(FinishReason reason);
 
-// A token that was chosen.
+// A chosen token.
 struct ChosenToken {
   TokenId token;
-  std::string_view bytes;             // what it stands for; may be half a character
+  std::string_view bytes;             // its text; may end within a character
   float logprob;                      // of the model's own distribution
   std::span<const TokenLogprob> top;  // its most probable tokens: SamplingOptions::top_logprobs of them
 };
 
-// Who wants to hear. The calls come from within next(), stop() and generate(), in order.
+// Receives the events of a generation, in order, on the thread that calls next(), stop() or generate().
 class GenerationListener {
  public:
   virtual ~GenerationListener() = default;
-  // `done` of `total` tokens of the prompt have been run or were there already.
+  // `done` of `total` prompt tokens have run or were reused.
   virtual void read_prompt(std::uint32_t /*done*/, std::uint32_t /*total*/) {}
   virtual void chose(const ChosenToken& /*token*/) {}
   virtual void said(const ReplyEvent& event) = 0;
-  // Asked after each token and each step of the prompt; false ends the generation as if it were cancelled.
+  // Called after each reply token and each step of the prompt; false cancels the generation.
   virtual bool wants_more() const { return true; }
 
  protected:
@@ -81,7 +82,7 @@ class GenerationListener {
   GenerationListener& operator=(const GenerationListener&) = default;
 };
 
-// What a generation is about, besides its options. All of it outlives the generation.
+// What a generation needs besides its options. All of it outlives the generation.
 struct GenerationSetting {
   const ModelText& text;
   std::span<const TokenId> end_tokens;  // ascending
@@ -90,8 +91,8 @@ struct GenerationSetting {
 
 class Generation {
  public:
-  // Options that make no sense are refused by name, and so is a token that the vocabulary does not have. `workspace` is
-  // of the model's vocabulary.
+  // `workspace` has the size of the model's vocabulary. Refuses invalid options by name, and tokens outside
+  // the vocabulary.
   static Result<Generation> begin(const GenerationSetting& setting, const GenerationOptions& options,
                                   const Prompt& prompt, SamplingWorkspace& workspace);
 
@@ -99,17 +100,17 @@ class Generation {
   Generation& operator=(Generation&&) = delete;
   ~Generation();
 
-  // The token after those that gave `logits`, or nothing: then it is finished.
+  // Chooses the next token from `logits`. Returns nullopt when the reply is finished. Requires: not finished.
   Result<std::optional<TokenId>> next(std::span<const float> logits, GenerationListener& listener);
 
-  // Finishes from outside: cancelled, context_full or length.
+  // Finishes the reply from outside: cancelled, context_full or length. No-op if it is finished.
   void stop(FinishReason reason, GenerationListener& listener);
 
   bool is_finished() const { return reason_.has_value(); }
   FinishReason reason() const;
-  std::optional<std::size_t> stop_string() const { return stop_string_; }  // which one
+  std::optional<std::size_t> stop_string() const { return stop_string_; }  // its index
   const ReplyEnd& reply_end() const { return reply_end_; }
-  std::span<const TokenId> tokens() const { return tokens_; }  // of the reply, without an end token
+  std::span<const TokenId> tokens() const { return tokens_; }  // without the end token
   std::uint64_t seed() const { return sampler_.seed(); }
 
  private:

@@ -5,18 +5,18 @@
 
 #include <limits>
 
-#include "base/expect_contract.h"
+#include "base/testing/expect_contract.h"
+#include "base/testing/states.h"
 #include "generation/test_text.h"
 
 namespace moeflux {
 namespace {
 
 using testing::ElementsAre;
-using testing::HasSubstr;
 
 constexpr std::size_t kVocabulary = 4096;  // Tern's head; its tokenizer has 4041
 
-// A model that says what it is told to say.
+// Drives a generation with logits that a test chooses.
 struct AGeneration : testing::Test {
   SamplingWorkspace workspace{kVocabulary};
   GenerationOptions options;
@@ -38,7 +38,7 @@ struct AGeneration : testing::Test {
     logits[token.index()] = 10;
     return logits;
   }
-  // Says `words` and then an end token; gives the reason for which it ended.
+  // Feeds the tokens of `words` and then an end token; returns the finish reason.
   FinishReason saying(std::string_view words) {
     Generation generation = begun();
     for (const TokenId token : tokens_of(words)) {
@@ -61,7 +61,7 @@ struct AGeneration : testing::Test {
   std::size_t reply_tokens = 0;
 };
 
-TEST_F(AGeneration, SaysWhatTheTokensMeanAndEndsAtAnEndToken) {
+TEST_F(AGeneration, PassesOnTextAndEndsAtAnEndToken) {
   EXPECT_EQ(saying("Hello, naïve 日本語 🦊!"), FinishReason::end_of_text);
   EXPECT_EQ(listener.text, "Hello, naïve 日本語 🦊!");
   EXPECT_EQ(listener.bytes, listener.text);
@@ -81,7 +81,7 @@ TEST_F(AGeneration, HoldsBackOnlyWhatMayBeAStopString) {
   EXPECT_EQ(listener.text, "ends with xy");
 }
 
-TEST_F(AGeneration, EndsAfterSoManyTokens) {
+TEST_F(AGeneration, EndsAfterMaxTokens) {
   options.max_tokens = 3;
   EXPECT_EQ(saying("one two three four five"), FinishReason::length);
   EXPECT_EQ(listener.tokens.size(), 3u);
@@ -102,7 +102,7 @@ TEST_F(AGeneration, CanIgnoreEndTokens) {
   EXPECT_EQ(listener.text, "");  // special tokens are not text
 }
 
-TEST_F(AGeneration, TellsReasoningAndToolCallsApart) {
+TEST_F(AGeneration, SeparatesReasoningTextAndToolCalls) {
   prompt.reply = {ToolFormat::qwen_xml, true, true};
   const Json schema = Json::parse(
       R"([{"type":"function","function":{"name":"f","parameters":{"properties":{"n":{"type":"integer"}}}}}])");
@@ -123,10 +123,10 @@ TEST_F(AGeneration, WithoutAFormatPassesEverythingOn) {
   EXPECT_EQ(listener.text, raw);
 }
 
-TEST_F(AGeneration, OfAJsonObjectEndsWithItsLastBrace) {
+TEST_F(AGeneration, EndsAJsonObjectAtItsLastBrace) {
   options.json_object = true;
   Generation generation = begun();
-  // The model would rather chat, and then would rather go on; the constraint lets only an object pass.
+  // The model prefers to chat; the constraint lets only an object pass.
   bool is_first = true;
   for (const TokenId token : tokens_of(R"({"a": 1})")) {
     std::vector<float> logits = logits_for(token);
@@ -139,14 +139,14 @@ TEST_F(AGeneration, OfAJsonObjectEndsWithItsLastBrace) {
   EXPECT_EQ(listener.text, R"({"a": 1})");
 }
 
-TEST_F(AGeneration, OfAJsonObjectIsTextAlsoWhereThePromptOpensReasoning) {
+TEST_F(AGeneration, PassesAJsonObjectOnAsTextEvenIfThePromptOpensReasoning) {
   options.json_object = true;
   prompt.reply = {ToolFormat::none, true, true};
   EXPECT_EQ(saying("{}"), FinishReason::end_of_text);
   EXPECT_EQ(listener.text, "{}");
 }
 
-TEST_F(AGeneration, OfAJsonObjectNeedsATokenizerOfTheModel) {
+TEST_F(AGeneration, RefusesAJsonObjectIfTheTokenizerIsLargerThanTheModel) {
   options.json_object = true;
   SamplingWorkspace small(100);
   const Result<Generation> refused =
@@ -155,7 +155,7 @@ TEST_F(AGeneration, OfAJsonObjectNeedsATokenizerOfTheModel) {
   EXPECT_EQ(refused.error().code(), ErrorCode::invalid_argument);
 }
 
-TEST_F(AGeneration, StoppedFromOutsideSaysWhatItHeldBack) {
+TEST_F(AGeneration, FlushesHeldBackTextWhenStoppedFromOutside) {
   options.stop = {"abc"};
   Generation generation = begun();
   for (const TokenId token : tokens_of("xab")) ASSERT_TRUE(generation.next(logits_for(token), listener));
@@ -172,7 +172,7 @@ TEST_F(AGeneration, ReportsAlternatives) {
   for (const std::size_t size : listener.top_sizes) EXPECT_EQ(size, 3u);
 }
 
-TEST_F(AGeneration, SurvivesATokenThatTheTokenizerDoesNotHave) {
+TEST_F(AGeneration, PassesOnATokenThatTheTokenizerLacks) {
   Generation generation = begun();
   const Result<std::optional<TokenId>> next = generation.next(logits_for(TokenId(4090)), listener);
   ASSERT_TRUE(next);
@@ -180,18 +180,18 @@ TEST_F(AGeneration, SurvivesATokenThatTheTokenizerDoesNotHave) {
   EXPECT_EQ(listener.text, "");
 }
 
-TEST_F(AGeneration, RefusesOptionsThatMakeNoSense) {
+TEST_F(AGeneration, RefusesInvalidOptions) {
   options.sampling.top_p = 2;
   Result<Generation> refused =
       Generation::begin({tern_text(), end_tokens, tools}, options, prompt, workspace);
   ASSERT_FALSE(refused);
-  EXPECT_THAT(refused.error().message(), HasSubstr("top_p"));
+  EXPECT_THAT(refused, test::States("top_p"));
   options.sampling.top_p = 1;
   options.stop = {""};
   EXPECT_FALSE(Generation::begin({tern_text(), end_tokens, tools}, options, prompt, workspace));
 }
 
-TEST_F(AGeneration, OfNumbersThatAreNoneFails) {
+TEST_F(AGeneration, FailsOnLogitsThatAreNotNumbers) {
   Generation generation = begun();
   std::vector<float> logits(kVocabulary, std::numeric_limits<float>::quiet_NaN());
   const Result<std::optional<TokenId>> next = generation.next(logits, listener);
@@ -199,10 +199,11 @@ TEST_F(AGeneration, OfNumbersThatAreNoneFails) {
   EXPECT_EQ(next.error().code(), ErrorCode::corrupt_data);
 }
 
-TEST_F(AGeneration, DoesNotGoOnWhenItIsFinished) {
+TEST_F(AGeneration, RequiresThatItIsNotFinished) {
   Generation generation = begun();
   ASSERT_TRUE(generation.next(logits_for(TokenId(4034)), listener));
-  EXPECT_CONTRACT((void)generation.next(logits_for(TokenId(1)), listener), "a generation that is finished");
+  EXPECT_CONTRACT((void)generation.next(logits_for(TokenId(1)), listener),
+                  "a finished generation does not go on");
 }
 
 TEST(FinishReasons, HaveNames) {

@@ -5,18 +5,17 @@
 #include <utility>
 
 #include "base/sizes.h"
+#include "text/tokenizer/tokenizer_json.h"
 
 namespace moeflux {
 namespace {
 
-// Qwen3.5's is 20 MB; the others are small.
-constexpr std::uint64_t kMaxTokenizerBytes = 256 * kMiB;
 constexpr std::uint64_t kMaxTextBytes = 4 * kMiB;
 
-// Nothing where there is no such file.
-Result<std::optional<std::string>> read_if_there(FileSystem& files, const std::filesystem::path& path) {
-  MF_TRY(const bool is_there, files.exists(path));
-  if (!is_there) return std::optional<std::string>();
+// nullopt if there is no such file.
+Result<std::optional<std::string>> read_if_present(FileSystem& files, const std::filesystem::path& path) {
+  MF_TRY(const bool is_present, files.exists(path));
+  if (!is_present) return std::optional<std::string>();
   MF_TRY(std::string text, files.read_text(path, kMaxTextBytes));
   return std::optional(std::move(text));
 }
@@ -43,10 +42,10 @@ Result<ModelText> ModelText::open(FileSystem& files, const std::filesystem::path
   MF_TRY(Tokenizer tokenizer, open_tokenizer(files, directory));
   ModelText text(std::move(tokenizer));
   text.directory_ = directory;
-  const std::filesystem::path wishes = directory / "generation_config.json";
-  MF_TRY(const std::optional<std::string> json, read_if_there(files, wishes));
+  const std::filesystem::path config_path = directory / "generation_config.json";
+  MF_TRY(const std::optional<std::string> json, read_if_present(files, config_path));
   if (json) {
-    MF_TRY(text.defaults_, parse_generation_config(*json, wishes.native()));
+    MF_TRY(text.defaults_, parse_generation_config(*json, config_path.native()));
   }
   MF_TRY_STATUS(text.read_templates(files));
 
@@ -63,8 +62,8 @@ Result<ModelText> ModelText::open(FileSystem& files, const std::filesystem::path
 
 Status ModelText::read_templates(FileSystem& files) {
   const std::filesystem::path config_path = directory_ / "tokenizer_config.json";
-  MF_TRY(const std::optional<std::string> config, read_if_there(files, config_path));
-  MF_TRY(const std::optional<std::string> jinja, read_if_there(files, directory_ / "chat_template.jinja"));
+  MF_TRY(const std::optional<std::string> config, read_if_present(files, config_path));
+  MF_TRY(const std::optional<std::string> jinja, read_if_present(files, directory_ / "chat_template.jinja"));
   if (config) {
     Result<SpecialTokens> tokens = special_tokens_of(*config);
     if (!tokens) return std::move(tokens).error().during(config_path.native());
@@ -80,7 +79,7 @@ Status ModelText::read_templates(FileSystem& files) {
     return {};
   }
   templates_ = *std::move(templates);
-  // What a template tells the model to write is in its text, wherever that stands.
+  // The template's text contains the formats that it asks the model to write.
   const std::string& source = jinja ? *jinja : *config;
   reply_format_ = {detect_tool_format(source), detect_reasoning(source), false};
   return {};

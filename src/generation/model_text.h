@@ -1,13 +1,13 @@
 #pragma once
-// What a model's folder says about text: its tokenizer, its chat template, how it wishes to be sampled, what ends a
-// reply.
+// The text side of a model's folder: tokenizer, chat template, sampling defaults, end tokens.
 //
-//   tokenizer.json           needed
-//   tokenizer_config.json    special tokens by name; the chat template, if it is not in a file of its own
-//   chat_template.jinja      the chat template
-//   generation_config.json   temperature and its siblings, end tokens
+//   tokenizer.json           required
+//   tokenizer_config.json    special tokens by name; the chat template, if it has no file of its own
+//   chat_template.jinja      the chat template; wins over tokenizer_config.json
+//   generation_config.json   temperature and other sampling defaults, end tokens
 //
-// A folder of a packed model has them as they came, so it is enough. Owns what it read. Immutable: any thread.
+// A packed model's folder contains copies of these files. Owns what it read. Thread-safe, but for
+// use_template().
 
 #include <filesystem>
 #include <memory>
@@ -21,9 +21,9 @@
 #include "io/file_system.h"
 #include "sampling/generation_config.h"
 #include "sampling/json_object.h"
-#include "text/chat_template.h"
-#include "text/reply_format.h"
-#include "text/tokenizer.h"
+#include "text/reply/reply_format.h"
+#include "text/template/chat_template.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace moeflux {
 
@@ -35,22 +35,23 @@ class ModelText {
 
   static Result<ModelText> open(FileSystem& files, const std::filesystem::path& directory);
 
-  // Only the tokenizer: for commands that need nothing else of the folder.
+  // Opens the tokenizer alone.
   static Result<Tokenizer> open_tokenizer(FileSystem& files, const std::filesystem::path& directory);
 
   const std::filesystem::path& directory() const { return directory_; }
   const Tokenizer& tokenizer() const { return tokenizer_; }
-  // Null: the folder has none, or one that cannot be read, which is then why. Nothing but a chat needs them.
+  // Null if the folder has no template, or if it failed to parse; see template_error(). Only chats need one.
   const ChatTemplates* chat_templates() const { return templates_ ? &*templates_ : nullptr; }
   const std::optional<Error>& template_error() const { return template_error_; }
-  // Another one instead of the folder's. `name` begins its messages.
+  // Replaces the folder's template. `name` begins the messages of its errors.
   Status use_template(std::string_view source, std::string_view name);
   const SamplingDefaults& defaults() const { return defaults_; }
-  // Ascending; of generation_config.json and tokenizer_config.json.
+  // Ascending; from generation_config.json and tokenizer_config.json.
   std::span<const TokenId> end_tokens() const { return end_tokens_; }
-  // How its replies are written; whether one starts inside its reasoning is for the prompt to say.
+  // The format of the model's replies, as far as the template decides it; the prompt decides whether a reply
+  // starts inside its reasoning.
   ReplyFormat reply_format() const { return reply_format_; }
-  // What its tokens mean to JSON: made when it is first asked for.
+  // What the tokens mean to JSON; built on first use.
   const JsonVocabulary& json_vocabulary() const;
 
  private:
@@ -61,7 +62,7 @@ class ModelText {
   Tokenizer tokenizer_;
   SpecialTokens special_tokens_;
   std::optional<ChatTemplates> templates_;
-  std::optional<Error> template_error_;  // why there are none, where there should be
+  std::optional<Error> template_error_;  // why the folder's template cannot be used
   SamplingDefaults defaults_;
   std::vector<TokenId> end_tokens_;
   ReplyFormat reply_format_;

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
+#include <string_view>
 
 namespace moeflux {
 namespace {
@@ -13,16 +15,38 @@ Result<std::vector<TokenId>> encode(const Tokenizer& tokenizer, const RenderedPr
   return tokens;
 }
 
-// What the prompt has in common with the conversation alone, as the next turn will begin.
+// The tokens of the generation prompt that ends `rendered`, if they are its last tokens for sure: an added
+// token begins them, which the tokenizer never joins with the text before it. Encodes the few bytes of the
+// generation prompt alone.
+Result<std::optional<std::size_t>> generation_prompt_tokens(const Tokenizer& tokenizer,
+                                                            const RenderedPrompt& rendered,
+                                                            std::string_view conversation,
+                                                            std::span<const TokenId> tokens) {
+  using Found = std::optional<std::size_t>;
+  if (!std::string_view(rendered.text).starts_with(conversation)) return Found();
+  if (!rendered.data.empty() && rendered.data.back().end > conversation.size()) return Found();
+  std::vector<TokenId> last;
+  MF_TRY_STATUS(
+      tokenizer.encode(std::string_view(rendered.text).substr(conversation.size()), AddedTokens::all, last));
+  if (last.empty() || last.size() >= tokens.size() || !tokenizer.is_added(last.front())) return Found();
+  if (!std::ranges::equal(last, tokens.last(last.size()))) return Found();
+  return Found(last.size());
+}
+
+// How many tokens the prompt shares with the conversation alone, which is how the prompt of the next turn
+// begins.
 Result<std::uint32_t> stable_tokens(const ModelText& text, const ChatInput& input,
-                                    std::span<const TokenId> tokens) {
+                                    const RenderedPrompt& prompt, std::span<const TokenId> tokens) {
   if (!input.add_generation_prompt) return 0;
   ChatInput without = input;
   without.add_generation_prompt = false;
-  const Result<RenderedPrompt> rendered = render_chat(text, without);
-  if (!rendered) return 0;  // a template may insist on it: then nothing is known
-  MF_TRY(const std::vector<TokenId> conversation, encode(text.tokenizer(), *rendered));
-  const std::uint32_t common = common_prefix(conversation, tokens);
+  const Result<RenderedPrompt> conversation = render_chat(text, without);
+  if (!conversation) return 0;  // some templates refuse to render without a generation prompt
+  MF_TRY(const std::optional<std::size_t> last,
+         generation_prompt_tokens(text.tokenizer(), prompt, conversation->text, tokens));
+  if (last) return static_cast<std::uint32_t>(tokens.size() - *last);
+  MF_TRY(const std::vector<TokenId> conversation_tokens, encode(text.tokenizer(), *conversation));
+  const std::uint32_t common = common_prefix(conversation_tokens, tokens);
   return common == tokens.size() ? 0 : common;
 }
 
@@ -45,9 +69,9 @@ Result<RenderedPrompt> render_chat(const ModelText& text, const ChatInput& input
   if (text.chat_templates() == nullptr)
     return Error{
         ErrorCode::not_found,
-        fmt::format("{}: the model has no chat template, neither chat_template.jinja nor 'chat_template' in "
-                    "tokenizer_config.json",
-                    text.directory().native())};
+        fmt::format(
+            "{}: no chat template: neither chat_template.jinja nor 'chat_template' in tokenizer_config.json",
+            text.directory().native())};
   return text.chat_templates()->render(input);
 }
 
@@ -55,7 +79,7 @@ Result<Prompt> chat_prompt(const ModelText& text, const ChatInput& input) {
   MF_TRY(const RenderedPrompt rendered, render_chat(text, input));
   Prompt prompt;
   MF_TRY(prompt.tokens, encode(text.tokenizer(), rendered));
-  MF_TRY(prompt.stable_tokens, stable_tokens(text, input, prompt.tokens));
+  MF_TRY(prompt.stable_tokens, stable_tokens(text, input, rendered, prompt.tokens));
   prompt.reply = text.reply_format();
   if (input.tools.is_null() || input.tools.empty()) prompt.reply.tools = ToolFormat::none;
   prompt.reply.starts_inside_reasoning = prompt.reply.reasoning && prompt_opens_reasoning(rendered.text);

@@ -1,5 +1,6 @@
 #pragma once
-// What the tests of this folder share: Tern's text, and a listener that remembers. One thread at a time.
+// Shared by the tests of this folder: Tern's text, and a listener that records its events. One thread at a
+// time.
 
 #include <gtest/gtest.h>
 

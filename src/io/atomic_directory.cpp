@@ -11,16 +11,14 @@
 namespace moeflux {
 namespace {
 
-std::string writing(const std::filesystem::path& path) { return fmt::format("writing '{}'", path.native()); }
-
 Status require_absent(FileSystem& files, const std::filesystem::path& path) {
   MF_TRY(const bool exists, files.exists(path));
   if (!exists) return {};
   return Error{ErrorCode::invalid_argument,
-               fmt::format("'{}' exists already; remove it or choose another name", path.native())};
+               fmt::format("'{}' already exists; remove it or choose another name", path.native())};
 }
 
-Status make_empty(FileSystem& files, const std::filesystem::path& directory) {
+Status make_empty_directory(FileSystem& files, const std::filesystem::path& directory) {
   MF_TRY_STATUS(files.remove_all(directory));
   return files.make_directory(directory);
 }
@@ -31,9 +29,7 @@ Result<std::unique_ptr<AtomicDirectory>> AtomicDirectory::begin(FileSystem& file
                                                                 const std::filesystem::path& path) {
   MF_TRY(AtomicName name, atomic_name(path));
   MF_TRY_STATUS(require_absent(files, name.path));
-  if (Status made = make_empty(files, name.partial); !made) {
-    return std::move(made).error().during(writing(name.path));
-  }
+  MF_TRY_STATUS(while_writing(name, make_empty_directory(files, name.partial)));
   return std::unique_ptr<AtomicDirectory>(new AtomicDirectory(files, std::move(name)));
 }
 
@@ -41,16 +37,16 @@ AtomicDirectory::AtomicDirectory(FileSystem& files, AtomicName name)
     : files_(files), name_(std::move(name)) {}
 
 AtomicDirectory::~AtomicDirectory() {
-  if (has_its_name_) return;
+  if (is_renamed_) return;
   created_.clear();
-  (void)files_.remove_all(name_.partial);  // nobody is left to tell; the next run removes it
+  (void)files_.remove_all(name_.partial);  // an error cannot be returned; the next begin() removes it
 }
 
 Result<WriteFile*> AtomicDirectory::create(const std::filesystem::path& name) {
-  MF_REQUIRE(!committed_, "nothing is created in a directory after its commit");
+  MF_REQUIRE(!is_committed_, "create() is not called after commit()");
   MF_TRY(const std::filesystem::path path, inside(name));
   if (std::any_of(created_.begin(), created_.end(), [&](const auto& file) { return file->path() == path; })) {
-    return Error{ErrorCode::invalid_argument, fmt::format("'{}' was created already", path.native())};
+    return Error{ErrorCode::invalid_argument, fmt::format("'{}' was already created", path.native())};
   }
   MF_TRY(std::unique_ptr<WriteFile> file, files_.create(path));
   created_.push_back(std::make_unique<PartialFile>(std::move(file)));
@@ -58,7 +54,7 @@ Result<WriteFile*> AtomicDirectory::create(const std::filesystem::path& name) {
 }
 
 Status AtomicDirectory::make_directory(const std::filesystem::path& name) {
-  MF_REQUIRE(!committed_, "nothing is created in a directory after its commit");
+  MF_REQUIRE(!is_committed_, "make_directory() is not called after commit()");
   MF_TRY(std::filesystem::path path, inside(name));
   MF_TRY_STATUS(files_.make_directory(path));
   directories_.push_back(std::move(path));
@@ -69,31 +65,24 @@ Result<std::filesystem::path> AtomicDirectory::inside(const std::filesystem::pat
   const std::filesystem::path normal = name.lexically_normal();
   if (!normal.is_relative() || !normal.has_filename() || normal == "." || *normal.begin() == "..") {
     return Error{ErrorCode::invalid_argument,
-                 fmt::format("cannot create '{}' in '{}': expected a name inside it", name.native(),
+                 fmt::format("cannot create '{}' in '{}': expected a relative path inside it", name.native(),
                              name_.path.native())};
   }
   return name_.partial / normal;
 }
 
 Status AtomicDirectory::commit() {
-  MF_REQUIRE(!committed_, "a directory is committed once");
-  committed_ = true;
-  if (Status durable = make_durable(); !durable)
-    return std::move(durable).error().during(writing(name_.path));
-  MF_TRY_STATUS(require_absent(files_, name_.path));  // a rename would replace an empty directory
-  if (Status renamed = files_.rename(name_.partial, name_.path); !renamed) {
-    return std::move(renamed).error().during(writing(name_.path));
-  }
-  has_its_name_ = true;
-  if (Status synced = files_.sync_directory(name_.directory); !synced) {
-    return std::move(synced).error().during(
-        fmt::format("'{}' is written, but may be lost with the power", name_.path.native()));
-  }
-  return {};
+  MF_REQUIRE(!is_committed_, "commit() is called once");
+  is_committed_ = true;
+  MF_TRY_STATUS(while_writing(name_, sync_contents()));
+  MF_TRY_STATUS(require_absent(files_, name_.path));  // rename() would replace an empty directory
+  MF_TRY_STATUS(while_writing(name_, files_.rename(name_.partial, name_.path)));
+  is_renamed_ = true;
+  return sync_new_name(files_, name_);
 }
 
-// Contents before the names that lead to them.
-Status AtomicDirectory::make_durable() {
+// Syncs files before the directories that name them, and inner directories before outer ones.
+Status AtomicDirectory::sync_contents() {
   for (const auto& file : created_) MF_TRY_STATUS(file->sync());
   created_.clear();
   for (auto directory = directories_.rbegin(); directory != directories_.rend(); ++directory) {

@@ -8,11 +8,6 @@
 #include "base/check.h"
 
 namespace moeflux {
-namespace {
-
-std::string writing(const std::filesystem::path& path) { return fmt::format("writing '{}'", path.native()); }
-
-}  // namespace
 
 Result<std::unique_ptr<AtomicFile>> AtomicFile::begin(FileSystem& files, const std::filesystem::path& path) {
   if (!path.has_filename()) {
@@ -21,7 +16,7 @@ Result<std::unique_ptr<AtomicFile>> AtomicFile::begin(FileSystem& files, const s
   }
   MF_TRY(AtomicName name, atomic_name(path));
   Result<std::unique_ptr<WriteFile>> partial = files.create(name.partial);
-  if (!partial) return std::move(partial).error().during(writing(path));
+  if (!partial) return while_writing(name, std::move(partial).error()).error();
   return std::unique_ptr<AtomicFile>(new AtomicFile(files, std::move(name), *std::move(partial)));
 }
 
@@ -32,34 +27,28 @@ AtomicFile::AtomicFile(FileSystem& files, AtomicName name, std::unique_ptr<Write
       partial_(std::make_unique<PartialFile>(std::move(partial))) {}
 
 AtomicFile::~AtomicFile() {
-  if (has_its_name_) return;
+  if (is_renamed_) return;
   partial_.reset();
-  (void)files_.remove_all(name_.partial);  // nobody is left to tell; the next writer empties it
+  (void)files_.remove_all(name_.partial);  // an error cannot be returned; the next begin() truncates the file
 }
 
 Status AtomicFile::append(std::span<const std::byte> bytes) {
-  MF_REQUIRE(partial_, "nothing is appended to a file after its commit");
+  MF_REQUIRE(partial_, "append() is not called after commit()");
   return partial_->append(bytes);
 }
 
 Status AtomicFile::sync() {
-  MF_REQUIRE(partial_, "a file is not synced after its commit");
+  MF_REQUIRE(partial_, "sync() is not called after commit()");
   return partial_->sync();
 }
 
 Status AtomicFile::commit() {
-  MF_REQUIRE(partial_, "a file is committed once");
+  MF_REQUIRE(partial_, "commit() is called once");
   const std::unique_ptr<PartialFile> partial = std::move(partial_);
-  if (Status synced = partial->sync(); !synced) return std::move(synced).error().during(writing(path()));
-  if (Status renamed = files_.rename(name_.partial, name_.path); !renamed) {
-    return std::move(renamed).error().during(writing(path()));
-  }
-  has_its_name_ = true;
-  if (Status synced = files_.sync_directory(name_.directory); !synced) {
-    return std::move(synced).error().during(
-        fmt::format("'{}' is written, but may be lost with the power", path().native()));
-  }
-  return {};
+  MF_TRY_STATUS(while_writing(name_, partial->sync()));
+  MF_TRY_STATUS(while_writing(name_, files_.rename(name_.partial, name_.path)));
+  is_renamed_ = true;
+  return sync_new_name(files_, name_);
 }
 
 Status write_file_atomically(FileSystem& files, const std::filesystem::path& path,

@@ -1,13 +1,12 @@
 #pragma once
-// A file that appears whole or not at all.
+// A file that appears complete or not at all.
 //
-// begin() opens NAME.partial, appends go there, and commit() gives it its name: sync, rename, sync of the
-// directory. Until the rename whatever was called NAME stays as it was; dropped before that, or after a
-// failure, the partial file is removed. What a killed process leaves is a NAME.partial, which the next
-// writer empties.
+// begin() creates NAME.partial, append() writes to it, and commit() syncs it, renames it to NAME and syncs
+// the directory. An existing NAME is unchanged until the rename. If the object is destroyed before the
+// rename, it removes the partial file. A killed process leaves NAME.partial, which the next writer truncates.
 //
-// A WriteFile, whose path() is NAME. After any failed append or sync, commit() fails too. The FileSystem
-// outlives it. One thread at a time, and one writer of a NAME at a time.
+// A WriteFile whose path() is NAME. After a failed append or sync, commit() fails too. The FileSystem must
+// outlive it. One thread at a time, and one writer per NAME at a time.
 
 #include <cstddef>
 #include <filesystem>
@@ -28,8 +27,8 @@ class AtomicFile final : public WriteFile {
   Status append(std::span<const std::byte> bytes) override;
   Status sync() override;
 
-  // The last call, once. An error means that NAME is what it was before, except for a failure to sync the
-  // directory: NAME is then the new file, whole, and a loss of power may bring back the old one.
+  // Call it once, last. After an error NAME is what it was before, with one exception: if syncing the
+  // directory fails, NAME is the new file, complete, but a power loss may bring back the old one.
   Status commit();
 
  private:
@@ -37,11 +36,11 @@ class AtomicFile final : public WriteFile {
 
   FileSystem& files_;
   const AtomicName name_;
-  std::unique_ptr<PartialFile> partial_;  // empty once commit() was called
-  bool has_its_name_ = false;
+  std::unique_ptr<PartialFile> partial_;  // null after commit()
+  bool is_renamed_ = false;
 };
 
-// The whole file at once.
+// Writes `bytes` as the whole file.
 Status write_file_atomically(FileSystem& files, const std::filesystem::path& path,
                              std::span<const std::byte> bytes);
 

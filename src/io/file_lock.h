@@ -1,8 +1,8 @@
 #pragma once
-// One process at a time: an advisory lock on a file that exists for nothing else.
+// Mutual exclusion between processes: an advisory lock (flock) on a file that has no other purpose.
 //
-// The system lets go of it when its holder ends, however that happens; the file stays. Movable; the threads of one
-// process that acquire the same path exclude each other too.
+// Held from acquire() to destruction. The system releases the lock when the process ends, even if it crashes;
+// the lock file stays. Threads of one process that acquire the same path exclude each other too. Movable.
 
 #include <filesystem>
 
@@ -13,7 +13,7 @@ namespace moeflux {
 
 class FileLock {
  public:
-  // Waits for whoever holds it. Creates the file, in a directory that exists.
+  // Blocks until the lock is free. Creates the file if needed, but not its directory.
   static Result<FileLock> acquire(const std::filesystem::path& path);
 
  private:

@@ -1,41 +1,42 @@
 #include "io/file_lock.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <thread>
 #include <vector>
 
-#include "io/temporary_directory.h"
+#include "base/testing/states.h"
+#include "io/testing/temporary_directory.h"
 
 namespace moeflux {
 namespace {
 
-TEST(FileLock, LetsOneIntoTheRoomAtATime) {
+TEST(FileLock, IsHeldByOneThreadAtATime) {
   const TemporaryDirectory temporary;
-  std::atomic<int> in_the_room = 0,
-                   visits = 0;  // atomic, because the language knows nothing of locks on files
+  std::atomic<int> holders = 0, acquisitions = 0;  // atomic: the memory model does not know file locks
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i)
     threads.emplace_back([&] {
-      for (int visit = 0; visit < 50; ++visit) {
+      for (int round = 0; round < 50; ++round) {
         const Result<FileLock> lock = FileLock::acquire(temporary / "lock");
         ASSERT_TRUE(lock) << lock.error().message();
-        EXPECT_EQ(++in_the_room, 1);
-        ++visits;
-        --in_the_room;
+        EXPECT_EQ(++holders, 1);
+        ++acquisitions;
+        --holders;
       }
     });
   for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(visits, 200);
+  EXPECT_EQ(acquisitions, 200);
 }
 
-TEST(FileLock, WithoutADirectoryNamesThePath) {
+TEST(FileLock, NamesThePathIfItsDirectoryIsMissing) {
   const TemporaryDirectory temporary;
   const Result<FileLock> lock = FileLock::acquire(temporary / "nowhere" / "lock");
   ASSERT_FALSE(lock);
   EXPECT_EQ(lock.error().code(), ErrorCode::not_found);
-  EXPECT_NE(lock.error().message().find("nowhere/lock"), std::string::npos);
+  EXPECT_THAT(lock, test::States("nowhere/lock", "No such file or directory"));
 }
 
 }  // namespace

@@ -8,9 +8,8 @@ namespace moeflux {
 namespace {
 
 Error too_large(const std::filesystem::path& path, std::uint64_t size_bytes, std::uint64_t limit_bytes) {
-  return {ErrorCode::unsupported,
-          fmt::format("'{}' is too large to read as text: {} bytes or more, at most {} expected",
-                      path.native(), size_bytes, limit_bytes)};
+  return {ErrorCode::unsupported, fmt::format("'{}' is too large: expected at most {} bytes, found {}",
+                                              path.native(), limit_bytes, size_bytes)};
 }
 
 }  // namespace
@@ -46,7 +45,7 @@ Result<std::string> FileSystem::read_text(const std::filesystem::path& path, std
   std::string text(size_bytes, '\0');
   MF_TRY_STATUS(file->read_exactly(0, std::as_writable_bytes(std::span(text))));
 
-  // The size was a moment ago, and the files of /proc claim to be empty: only a read says where the end is.
+  // The file may have grown, and files of /proc report a size of 0: only a read finds the end.
   std::array<char, 4096> more;
   while (true) {
     MF_TRY(const std::size_t count, file->read_some(text.size(), std::as_writable_bytes(std::span(more))));

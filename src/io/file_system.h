@@ -1,16 +1,16 @@
 #pragma once
-// Files and directories, behind a seam.
+// The interface to files and directories.
 //
-// Everything in moeflux that touches a disk goes through a FileSystem that it was given, so a test can
-// hand it one that fails (io/faulty_file_system.h): short reads, EIO, a full disk, a file that shrinks
-// while it is open. PosixFileSystem is the real one.
+// All code in moeflux that touches a disk takes a FileSystem as an argument. PosixFileSystem is the real one;
+// tests pass one that fails (io/testing/faulty_file_system.h): short reads, EIO, a full disk, a file that
+// shrinks while it is open.
 //
-//   FileSystem  opens, renames, lists; stateless in the real implementation.    thread-safe
-//   ReadFile    one open file; reads name their own offset, so there is no       thread-safe
-//               position to share.
-//   WriteFile   one file being written, from its beginning to its end.           one thread at a time
+//   FileSystem  opens, renames, lists.                                           thread-safe
+//   ReadFile    one open file; every read passes its offset, so there is no      thread-safe
+//               shared file position.
+//   WriteFile   one file being written, front to back.                           one thread at a time
 //
-// Paths go to the system as they are. Every error names the path, and the place in it where there is one.
+// Paths are passed to the system unchanged. Every error names the path, and the offset if there is one.
 
 #include <cstddef>
 #include <cstdint>
@@ -40,15 +40,15 @@ class ReadFile {
 
   const std::filesystem::path& path() const { return path_; }
 
-  // The size now, asked from the system: it can change while the file is open.
+  // The current size, from the system: it can change while the file is open.
   virtual Result<std::uint64_t> size() const = 0;
 
-  // Reads at most out.size() bytes at `offset` and says how many; 0 is the end of the file.
-  // May return fewer than asked for without being at the end.
+  // Reads at most out.size() bytes at `offset` and returns how many; 0 means end of file.
+  // May return fewer than requested before the end of the file.
   virtual Result<std::size_t> read_some(std::uint64_t offset, std::span<std::byte> out) const = 0;
 
-  // Fills `out`, however many reads that takes. An end of file before that is `corrupt_data`:
-  // it says where, how much was expected and how much was there.
+  // Fills `out`, with as many reads as it takes. If the file ends first, the error is `corrupt_data` and
+  // states the offset and the expected and found number of bytes.
   Status read_exactly(std::uint64_t offset, std::span<std::byte> out) const;
 
  private:
@@ -58,16 +58,16 @@ class ReadFile {
 class WriteFile {
  public:
   explicit WriteFile(std::filesystem::path path) : path_(std::move(path)) {}
-  virtual ~WriteFile() = default;  // closes; bytes that were not synced may be lost
+  virtual ~WriteFile() = default;  // closes the file; a power loss may lose bytes that were not synced
   WriteFile(const WriteFile&) = delete;
   WriteFile& operator=(const WriteFile&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
 
-  // Writes all of `bytes` after what was written before. A full disk is `no_space`.
+  // Writes all of `bytes` at the end of the file. A full disk is `no_space`.
   virtual Status append(std::span<const std::byte> bytes) = 0;
 
-  // Returns once everything that was appended is on the disk.
+  // Returns when all appended bytes are on the disk.
   virtual Status sync() = 0;
 
  private:
@@ -78,37 +78,38 @@ class FileSystem {
  public:
   virtual ~FileSystem() = default;
 
-  // Opens a regular file. Anything else (a directory, a pipe, a device) is refused without blocking.
+  // Opens a regular file. Anything else (a directory, a pipe, a device) is an error, without blocking.
   virtual Result<std::unique_ptr<ReadFile>> open_read(const std::filesystem::path& path) = 0;
 
-  // Creates an empty file, or empties an existing one.
+  // Creates an empty file, or truncates an existing one.
   virtual Result<std::unique_ptr<WriteFile>> create(const std::filesystem::path& path) = 0;
 
-  // What is at `path`, or `not_found`.
+  // Kind and size of `path`, or `not_found`.
   virtual Result<FileInfo> info(const std::filesystem::path& path) = 0;
 
   // The names in a directory, sorted, without "." and "..".
   virtual Result<std::vector<std::string>> list(const std::filesystem::path& directory) = 0;
 
-  // Creates one directory; one that exists already is success.
+  // Creates one directory, not its parents. Succeeds if the directory exists already.
   virtual Status make_directory(const std::filesystem::path& directory) = 0;
 
-  // Replaces `to` by `from` in one step; both are in the same file system.
+  // Atomically replaces `to` with `from`. Both are on the same file system.
   virtual Status rename(const std::filesystem::path& from, const std::filesystem::path& to) = 0;
 
-  // Removes a file, or a directory with all that is in it. Nothing there is success.
+  // Removes a file, or a directory with its contents. Succeeds if nothing is there.
   virtual Status remove_all(const std::filesystem::path& path) = 0;
 
-  // Returns once the names in `directory` (files created in it, renamed into it) are on the disk.
+  // Returns when the names in `directory` (of files created in it or renamed into it) are on the disk.
   virtual Status sync_directory(const std::filesystem::path& directory) = 0;
 
   // Bytes that this user can still write on the disk that holds `path`.
   virtual Result<std::uint64_t> free_bytes(const std::filesystem::path& path) = 0;
 
-  // Whether something is at `path`; an error other than "nothing there" is an error.
+  // Whether something is at `path`. Any error but `not_found` is returned.
   Result<bool> exists(const std::filesystem::path& path);
 
-  // The whole of a file that should be small. Larger than `limit_bytes` is refused before it is read.
+  // The contents of a small file. A file larger than `limit_bytes` is `unsupported`, usually before it is
+  // read.
   Result<std::string> read_text(const std::filesystem::path& path, std::uint64_t limit_bytes);
 };
 

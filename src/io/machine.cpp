@@ -15,9 +15,10 @@
 namespace moeflux {
 namespace {
 
-constexpr std::size_t kMaxFileBytes = 64 * kKiB;  // what we look for is in the beginning of every file
+constexpr std::size_t kMaxFileBytes = 64 * kKiB;  // all values are near the start of their files
 constexpr std::uint64_t kMaxCores = 1u << 16;
-constexpr std::uint64_t kNoLimitBytes = std::uint64_t{1} << 60;  // cgroup v1 writes "none" as a huge number
+constexpr std::uint64_t kNoLimitBytes = std::uint64_t{1}
+                                        << 60;  // cgroup v1 reports "no limit" as a huge number
 
 std::string_view trimmed(std::string_view text) {
   constexpr std::string_view kBlank = " \t\n";
@@ -35,7 +36,8 @@ std::optional<std::uint64_t> leading_number(std::string_view text) {
   return value;
 }
 
-// Takes the text before the next `separator` off the front of `rest`.
+// Removes the text up to and including the next `separator` from `rest`, and returns it without the
+// separator.
 std::string_view next_part(std::string_view& rest, char separator) {
   const std::size_t end = std::min(rest.find(separator), rest.size());
   const std::string_view part = rest.substr(0, end);
@@ -61,8 +63,8 @@ class SystemFiles {
  public:
   SystemFiles(FileSystem& files, const std::filesystem::path& root) : files_(files), root_(root) {}
 
-  // The beginning of a file, or nothing. Files of /proc claim to be empty and those of /sys to be a page
-  // long: their sizes say nothing.
+  // The start of a file, or nullopt. Reads to the end, because sizes mean nothing here: files of /proc report
+  // 0 and files of /sys one page.
   std::optional<std::string> read(const std::filesystem::path& path) const {
     const auto file = files_.open_read(root_ / path);
     if (!file) return std::nullopt;
@@ -78,12 +80,12 @@ class SystemFiles {
     return text;
   }
 
-  std::string read_or_nothing(const std::filesystem::path& path) const {
+  std::string read_or_empty(const std::filesystem::path& path) const {
     return read(path).value_or(std::string());
   }
 
   std::optional<std::uint64_t> read_number(const std::filesystem::path& path) const {
-    return leading_number(read_or_nothing(path));
+    return leading_number(read_or_empty(path));
   }
 
  private:
@@ -91,7 +93,7 @@ class SystemFiles {
   const std::filesystem::path& root_;
 };
 
-// "0-3,8,10-11" as numbers; what is no such list is empty.
+// The numbers of "0-3,8,10-11"; empty if the text is not such a list.
 std::vector<std::uint64_t> parse_core_list(std::string_view list) {
   std::vector<std::uint64_t> cores;
   list = trimmed(list);
@@ -105,14 +107,14 @@ std::vector<std::uint64_t> parse_core_list(std::string_view list) {
   return cores;
 }
 
-// The logical cores that this process may run on; empty: unknown.
+// The logical cores that this process may run on; empty if unknown.
 std::vector<std::uint64_t> allowed_cores(const SystemFiles& system) {
-  const std::string status = system.read_or_nothing("proc/self/status");
+  const std::string status = system.read_or_empty("proc/self/status");
   if (const auto list = find_field(status, "Cpus_allowed_list")) return parse_core_list(*list);
-  return parse_core_list(system.read_or_nothing("sys/devices/system/cpu/online"));
+  return parse_core_list(system.read_or_empty("sys/devices/system/cpu/online"));
 }
 
-// The same text for the hyper-threads of one physical core, and for no others.
+// An identifier of the physical core of a logical core: equal for hyper-threads of one core only.
 std::string physical_core_of(const SystemFiles& system, std::uint64_t core) {
   const std::filesystem::path topology = fmt::format("sys/devices/system/cpu/cpu{}/topology", core);
   if (const auto siblings = system.read(topology / "thread_siblings_list"))
@@ -126,9 +128,9 @@ void read_cores(const SystemFiles& system, Machine& machine) {
   const std::vector<std::uint64_t> cores = allowed_cores(system);
   std::set<std::string> physical;
   for (const std::uint64_t core : cores) physical.insert(physical_core_of(system, core));
-  const unsigned unknown = std::max(1u, std::thread::hardware_concurrency());
-  machine.logical_cores = cores.empty() ? unknown : static_cast<unsigned>(cores.size());
-  machine.physical_cores = cores.empty() ? unknown : static_cast<unsigned>(physical.size());
+  const unsigned fallback = std::max(1u, std::thread::hardware_concurrency());
+  machine.logical_cores = cores.empty() ? fallback : static_cast<unsigned>(cores.size());
+  machine.physical_cores = cores.empty() ? fallback : static_cast<unsigned>(physical.size());
 }
 
 std::uint64_t kib_field(std::string_view text, std::string_view key) {
@@ -136,36 +138,36 @@ std::uint64_t kib_field(std::string_view text, std::string_view key) {
   return (field ? leading_number(*field).value_or(0) : 0) * kKiB;
 }
 
-// The files of one version of control groups that tell about memory.
+// The files that report the memory of a control group, in one version of cgroups.
 struct CgroupNames {
   std::filesystem::path mount;
   const char *limit, *used;
   std::vector<std::string_view> reclaimable;  // fields of memory.stat
 };
 
-// Makes the group in `directory` the machine's if it leaves less room than the one that it has.
+// Stores the group in `directory` as the machine's if it has less free memory than the stored one.
 void consider_cgroup(const SystemFiles& system, const std::filesystem::path& directory,
                      const CgroupNames& names, Machine& machine) {
-  const auto limit = system.read_number(directory / names.limit);  // "max" is no number
+  const auto limit = system.read_number(directory / names.limit);  // nullopt for "max"
   if (!limit || *limit >= kNoLimitBytes) return;
   std::uint64_t used = system.read_number(directory / names.used).value_or(0);
-  const std::string statistics = system.read_or_nothing(directory / "memory.stat");
+  const std::string statistics = system.read_or_empty(directory / "memory.stat");
   for (const std::string_view key : names.reclaimable) {
     const auto field = find_field(statistics, key);
     used -= std::min(used, field ? leading_number(*field).value_or(0) : 0);
   }
-  const auto room = [](std::uint64_t limit_bytes, std::uint64_t used_bytes) {
+  const auto free_bytes_of = [](std::uint64_t limit_bytes, std::uint64_t used_bytes) {
     return limit_bytes - std::min(limit_bytes, used_bytes);
   };
   if (machine.cgroup_limit_bytes &&
-      room(*machine.cgroup_limit_bytes, *machine.cgroup_used_bytes) <= room(*limit, used))
+      free_bytes_of(*machine.cgroup_limit_bytes, *machine.cgroup_used_bytes) <= free_bytes_of(*limit, used))
     return;
   machine.cgroup_limit_bytes = limit;
   machine.cgroup_used_bytes = used;
 }
 
-// The group at `group`, as /proc/self/cgroup names it, and all around it. Inside a container the names may be
-// those of the host, which are not there; the outermost directory then is the container's own group.
+// Considers `group`, a path from /proc/self/cgroup, and all groups that contain it. Inside a container the
+// path may be the host's and not exist; then the outermost directory is the container's own group.
 void consider_cgroups(const SystemFiles& system, std::string_view group, const CgroupNames& names,
                       Machine& machine) {
   std::filesystem::path directory = names.mount;
@@ -179,7 +181,7 @@ void consider_cgroups(const SystemFiles& system, std::string_view group, const C
   }
 }
 
-// Lines of "number:controllers:group". Version 2 has the number 0 and no controllers.
+// Lines have the form "number:controllers:group". Version 2 has the number 0 and no controllers.
 void read_cgroups(const SystemFiles& system, Machine& machine) {
   const CgroupNames version1{"sys/fs/cgroup/memory",
                              "memory.limit_in_bytes",
@@ -187,7 +189,7 @@ void read_cgroups(const SystemFiles& system, Machine& machine) {
                              {"total_inactive_file", "total_active_file"}};
   const CgroupNames version2{
       "sys/fs/cgroup", "memory.max", "memory.current", {"inactive_file", "active_file"}};
-  const std::string groups = system.read_or_nothing("proc/self/cgroup");
+  const std::string groups = system.read_or_empty("proc/self/cgroup");
   std::string_view rest = groups;
   while (!rest.empty()) {
     std::string_view group = next_part(rest, '\n');
@@ -199,8 +201,8 @@ void read_cgroups(const SystemFiles& system, Machine& machine) {
   }
 }
 
-// The one in brackets of "always [madvise] never".
-std::string chosen_of(std::string_view choices) {
+// "madvise" of "always [madvise] never".
+std::string bracketed_choice(std::string_view choices) {
   const std::size_t open = choices.find('['), close = choices.find(']');
   if (open == std::string_view::npos || close == std::string_view::npos || close < open) return "unknown";
   return std::string(choices.substr(open + 1, close - open - 1));
@@ -212,8 +214,8 @@ std::uint64_t Machine::usable_memory_bytes() const {
   std::uint64_t usable = memory_available_bytes;
   if (cgroup_limit_bytes) {
     const std::uint64_t used = std::min(*cgroup_limit_bytes, cgroup_used_bytes.value_or(0));
-    const std::uint64_t room = *cgroup_limit_bytes - used;
-    usable = usable == 0 ? room : std::min(usable, room);
+    const std::uint64_t free_bytes = *cgroup_limit_bytes - used;
+    usable = usable == 0 ? free_bytes : std::min(usable, free_bytes);
   }
   return usable;
 }
@@ -223,16 +225,16 @@ Machine read_machine(FileSystem& files) { return read_machine(files, "/"); }
 Machine read_machine(FileSystem& files, const std::filesystem::path& root) {
   const SystemFiles system(files, root);
   Machine machine;
-  const std::string processors = system.read_or_nothing("proc/cpuinfo");
+  const std::string processors = system.read_or_empty("proc/cpuinfo");
   if (const auto name = find_field(processors, "model name"); name && !name->empty())
     machine.processor = *name;
   read_cores(system, machine);
-  const std::string memory = system.read_or_nothing("proc/meminfo");
+  const std::string memory = system.read_or_empty("proc/meminfo");
   machine.memory_total_bytes = kib_field(memory, "MemTotal");
   machine.memory_available_bytes = kib_field(memory, "MemAvailable");
   read_cgroups(system, machine);
   const std::filesystem::path huge_pages = "sys/kernel/mm/transparent_hugepage";
-  machine.transparent_huge_pages = chosen_of(system.read_or_nothing(huge_pages / "enabled"));
+  machine.transparent_huge_pages = bracketed_choice(system.read_or_empty(huge_pages / "enabled"));
   machine.huge_page_bytes =
       system.read_number(huge_pages / "hpage_pmd_size").value_or(kib_field(memory, "Hugepagesize"));
   return machine;

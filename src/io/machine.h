@@ -1,8 +1,8 @@
 #pragma once
-// The machine that we run on, as far as plans depend on it: cores, memory, huge pages.
+// The cores, memory and huge pages of this machine, as the memory plan needs them.
 //
-// Read from /proc and /sys, once; a value, and out of date as soon as somebody else allocates. Reading never
-// fails: what the system does not tell is 0, absent or "unknown". Plain values: any thread.
+// A snapshot of /proc and /sys: other processes change the available memory at any time. Reading never fails:
+// values that the system does not report are 0, absent or "unknown". Plain values: any thread.
 
 #include <cstdint>
 #include <filesystem>
@@ -14,29 +14,32 @@
 namespace moeflux {
 
 struct Machine {
-  std::string processor = "unknown";  // its name, as the vendor writes it
+  std::string processor = "unknown";  // the vendor's model name
 
-  // That this process may run on: affinity and cpusets count, quotas of time do not. At least 1 each.
+  // Cores that this process may run on. Affinity and cpusets are respected, CPU time quotas are not. At least
+  // 1 each.
   unsigned logical_cores = 1;
   unsigned physical_cores = 1;  // hyper-threads of one core count once
 
   std::uint64_t memory_total_bytes = 0;
-  std::uint64_t memory_available_bytes = 0;  // without swapping; page cache that can go counts as available
+  std::uint64_t memory_available_bytes = 0;  // without swapping; includes reclaimable page cache
 
-  // Of the control groups around this process, the one that leaves the least room; absent: none has a limit.
+  // The control group with the least free memory of those that contain this process; absent if none has a
+  // limit.
   std::optional<std::uint64_t> cgroup_limit_bytes;
-  std::optional<std::uint64_t> cgroup_used_bytes;  // by all in it, without page cache that can go
+  std::optional<std::uint64_t> cgroup_used_bytes;  // by all its processes, without reclaimable page cache
 
   std::string transparent_huge_pages = "unknown";  // "always", "madvise" or "never"
   std::uint64_t huge_page_bytes = 0;
 
-  // What this process can still take: the system's memory, or the group's if that is less.
+  // What this process can still allocate: the available memory of the system or of the control group,
+  // whichever is less.
   std::uint64_t usable_memory_bytes() const;
 };
 
 Machine read_machine(FileSystem& files);
 
-// The same with the proc and sys that are in `root`.
+// The same with `root`/proc and `root`/sys instead of /proc and /sys.
 Machine read_machine(FileSystem& files, const std::filesystem::path& root);
 
 }  // namespace moeflux

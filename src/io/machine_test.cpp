@@ -7,14 +7,14 @@
 #include <thread>
 
 #include "base/sizes.h"
-#include "io/faulty_file_system.h"
 #include "io/posix_file_system.h"
-#include "io/temporary_directory.h"
+#include "io/testing/faulty_file_system.h"
+#include "io/testing/temporary_directory.h"
 
 namespace moeflux {
 namespace {
 
-// A machine made of files.
+// A /proc and /sys in a temporary directory.
 struct FakeMachine : testing::Test {
   TemporaryDirectory root;
   PosixFileSystem disk;
@@ -40,7 +40,7 @@ using Cores = FakeMachine;
 using Memory = FakeMachine;
 using ControlGroups = FakeMachine;
 
-TEST_F(FakeMachine, IsReadWithoutFailingWhenNothingIsThere) {
+TEST_F(FakeMachine, HasDefaultsIfAllFilesAreMissing) {
   const Machine machine = read();
   EXPECT_EQ(machine.processor, "unknown");
   EXPECT_EQ(machine.logical_cores, std::max(1u, std::thread::hardware_concurrency()));
@@ -54,7 +54,7 @@ TEST_F(FakeMachine, IsReadWithoutFailingWhenNothingIsThere) {
   EXPECT_EQ(machine.usable_memory_bytes(), 0u);
 }
 
-TEST_F(FakeMachine, IsReadWithoutFailingWhenEveryFileIsNonsense) {
+TEST_F(FakeMachine, HasDefaultsIfFilesAreMalformed) {
   for (const char* file :
        {"proc/cpuinfo", "proc/meminfo", "proc/self/status", "proc/self/cgroup", "sys/fs/cgroup/memory.max",
         "sys/kernel/mm/transparent_hugepage/enabled", "sys/kernel/mm/transparent_hugepage/hpage_pmd_size"})
@@ -70,7 +70,7 @@ TEST_F(FakeMachine, IsReadWithoutFailingWhenEveryFileIsNonsense) {
     }
 }
 
-TEST_F(FakeMachine, IsReadWithoutFailingWhenTheFilesCannotBeRead) {
+TEST_F(FakeMachine, HasDefaultsIfFilesCannotBeRead) {
   FaultyFileSystem files(disk);
   files.set_plan({.faults = {{.and_all_later = true}}});
   EXPECT_EQ(read_machine(files).processor, "unknown");
@@ -79,21 +79,21 @@ TEST_F(FakeMachine, IsReadWithoutFailingWhenTheFilesCannotBeRead) {
   EXPECT_GE(read_machine(files).physical_cores, 1u);
 }
 
-TEST_F(FakeMachine, IsReadPieceByPiece) {
+TEST_F(FakeMachine, SurvivesShortReads) {
   write("proc/cpuinfo", "processor\t: 0\nmodel name\t: A Processor @ 2.60GHz\n");
   FaultyFileSystem files(disk);
   files.set_plan({.longest_read_bytes = 1});
   EXPECT_EQ(read_machine(files, root.path()).processor, "A Processor @ 2.60GHz");
 }
 
-TEST_F(FakeMachine, HasTheNameOfItsFirstProcessor) {
+TEST_F(FakeMachine, ReportsTheNameOfTheFirstProcessor) {
   write("proc/cpuinfo",
         "processor\t: 0\nmodel\t\t: 17\nmodel name\t: AMD EPYC 9B14\nflags\t\t: fpu\n\n"
         "processor\t: 1\nmodel name\t: another\n");
   EXPECT_EQ(read().processor, "AMD EPYC 9B14");
 }
 
-TEST_F(FakeMachine, HasTheChosenModeOfHugePages) {
+TEST_F(FakeMachine, ReportsTheModeOfHugePages) {
   for (const char* mode : {"always", "madvise", "never"}) {
     std::string choices = "always madvise never\n";
     choices.replace(choices.find(mode), std::string(mode).size(), "[" + std::string(mode) + "]");
@@ -102,14 +102,14 @@ TEST_F(FakeMachine, HasTheChosenModeOfHugePages) {
   }
 }
 
-TEST_F(FakeMachine, HasTheSizeOfTransparentHugePagesOrElseThatOfReservedOnes) {
+TEST_F(FakeMachine, PrefersTheSizeOfTransparentHugePagesToThatOfReservedOnes) {
   write("proc/meminfo", "Hugepagesize:       1048576 kB\n");
   EXPECT_EQ(read().huge_page_bytes, kGiB);
   write("sys/kernel/mm/transparent_hugepage/hpage_pmd_size", "2097152\n");
   EXPECT_EQ(read().huge_page_bytes, 2 * kMiB);
 }
 
-TEST_F(Cores, CountHyperThreadsOnce) {
+TEST_F(Cores, CountHyperThreadsOnceAsPhysicalCores) {
   allow("0-7");
   for (unsigned core = 0; core < 8; ++core)
     write_siblings(core, std::to_string(core % 4) + "," + std::to_string(core % 4 + 4));
@@ -117,7 +117,7 @@ TEST_F(Cores, CountHyperThreadsOnce) {
   EXPECT_EQ(read().physical_cores, 4u);
 }
 
-TEST_F(Cores, AreThoseThatTheProcessMayRunOn) {
+TEST_F(Cores, CountOnlyThoseThatTheProcessMayRunOn) {
   for (unsigned core = 0; core < 16; ++core)
     write_siblings(core, std::to_string(core / 2 * 2) + "-" + std::to_string(core / 2 * 2 + 1));
   write("sys/devices/system/cpu/online", "0-15\n");
@@ -130,7 +130,7 @@ TEST_F(Cores, AreThoseThatTheProcessMayRunOn) {
   EXPECT_EQ(read().physical_cores, 1u);
 }
 
-TEST_F(Cores, OfSeveralPackagesAreToldApartByTheirIds) {
+TEST_F(Cores, AreDistinguishedByPackageAndCoreId) {
   allow("0-3");
   write_core(0, 0, 0);
   write_core(1, 0, 1);
@@ -140,13 +140,13 @@ TEST_F(Cores, OfSeveralPackagesAreToldApartByTheirIds) {
   EXPECT_EQ(read().physical_cores, 2u);
 }
 
-TEST_F(Cores, WithoutATopologyAreAllPhysical) {
+TEST_F(Cores, AreAllPhysicalWithoutTopologyFiles) {
   allow("0,2-4");
   EXPECT_EQ(read().logical_cores, 4u);
   EXPECT_EQ(read().physical_cores, 4u);
 }
 
-TEST_F(Memory, IsThatOfTheSystem) {
+TEST_F(Memory, IsReadFromMeminfo) {
   write("proc/meminfo",
         "MemTotal:       24684100 kB\nMemFree:        16844832 kB\nMemAvailable:   23299132 kB\n");
   EXPECT_EQ(read().memory_total_bytes, 24684100 * kKiB);
@@ -154,7 +154,7 @@ TEST_F(Memory, IsThatOfTheSystem) {
   EXPECT_EQ(read().usable_memory_bytes(), 23299132 * kKiB);
 }
 
-TEST_F(ControlGroups, OfVersionTwoLimitTheMemory) {
+TEST_F(ControlGroups, LimitTheMemoryInVersionTwo) {
   write("proc/meminfo", "MemTotal: 64000000 kB\nMemAvailable: 60000000 kB\n");
   write("proc/self/cgroup", "0::/user.slice/a.scope\n");
   write("sys/fs/cgroup/user.slice/a.scope/memory.max", "8589934592\n");
@@ -165,7 +165,7 @@ TEST_F(ControlGroups, OfVersionTwoLimitTheMemory) {
   EXPECT_EQ(read().usable_memory_bytes(), 5 * kGiB);
 }
 
-TEST_F(ControlGroups, CountPageCacheThatCanGoAsRoom) {
+TEST_F(ControlGroups, CountReclaimablePageCacheAsFree) {
   write("proc/self/cgroup", "0::/a\n");
   write("sys/fs/cgroup/a/memory.max", std::to_string(8 * kGiB));
   write("sys/fs/cgroup/a/memory.current", std::to_string(7 * kGiB));
@@ -175,7 +175,7 @@ TEST_F(ControlGroups, CountPageCacheThatCanGoAsRoom) {
   EXPECT_EQ(read().usable_memory_bytes(), 6 * kGiB);
 }
 
-TEST_F(ControlGroups, AreTheOneThatLeavesLeastRoomOfAllAroundTheProcess) {
+TEST_F(ControlGroups, ReportTheContainingGroupWithTheLeastFreeMemory) {
   write("proc/meminfo", "MemAvailable: 60000000 kB\n");
   write("proc/self/cgroup", "0::/outer/inner\n");
   write("sys/fs/cgroup/outer/inner/memory.max", std::to_string(8 * kGiB));
@@ -189,7 +189,7 @@ TEST_F(ControlGroups, AreTheOneThatLeavesLeastRoomOfAllAroundTheProcess) {
   EXPECT_EQ(read().usable_memory_bytes(), kGiB);
 }
 
-TEST_F(ControlGroups, OfAContainerAreItsOutermostOnes) {
+TEST_F(ControlGroups, FallBackToTheOutermostGroupInAContainer) {
   write("sys/fs/cgroup/memory.max", std::to_string(2 * kGiB));
   for (const char* groups : {"0::/\n", "0::/../../docker/0123\n", "0::/docker/0123\n"}) {
     write("proc/self/cgroup", groups);
@@ -198,7 +198,7 @@ TEST_F(ControlGroups, OfAContainerAreItsOutermostOnes) {
   }
 }
 
-TEST_F(ControlGroups, OfVersionOneLimitTheMemory) {
+TEST_F(ControlGroups, LimitTheMemoryInVersionOne) {
   write("proc/meminfo", "MemAvailable: 60000000 kB\n");
   write("proc/self/cgroup", "9:name=systemd:/\n4:cpu,memory:/api/77\n1:cpuset:/\n0::/\n");
   write("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");  // no limit
@@ -212,7 +212,7 @@ TEST_F(ControlGroups, OfVersionOneLimitTheMemory) {
   EXPECT_EQ(read().usable_memory_bytes(), 2 * kGiB);
 }
 
-TEST_F(ControlGroups, ThatAreFullLeaveNoRoom) {
+TEST_F(ControlGroups, LeaveNoMemoryIfFull) {
   write("proc/meminfo", "MemAvailable: 60000000 kB\n");
   write("proc/self/cgroup", "0::/a\n");
   write("sys/fs/cgroup/a/memory.max", "1000\n");

@@ -12,7 +12,8 @@
 namespace moeflux {
 namespace {
 
-// Parts are taken in their order, so all before one that failed are taken too, and the first error is always found.
+// A read cut into parts, which threads take in file order. So all parts before a failed one have been taken
+// too, and the first error in the file is always found. Thread-safe, except result().
 class Parts {
  public:
   Parts(const ReadFile& file, std::uint64_t offset, std::span<std::byte> out, std::size_t part_bytes)
@@ -20,7 +21,8 @@ class Parts {
 
   std::size_t count() const { return divide_up(out_.size(), part_bytes_); }
 
-  void read_some_of_them() {
+  // Reads parts until none is left, or one failed.
+  void read_remaining() {
     while (!has_failed_.load(std::memory_order_relaxed)) {
       const std::size_t part = next_.fetch_add(1, std::memory_order_relaxed);
       if (part >= count()) return;
@@ -61,11 +63,11 @@ class Parts {
 
 Status read_in_parallel(const ReadFile& file, std::uint64_t offset, std::span<std::byte> out,
                         const ParallelReadOptions& options) {
-  MF_REQUIRE(options.part_bytes != 0 && options.threads != 0, "there are parts and threads");
+  MF_REQUIRE(options.part_bytes != 0 && options.threads != 0, "part_bytes and threads are at least 1");
   Parts parts(file, offset, out, options.part_bytes);
   if (parts.count() == 0) return {};
   ThreadPool(static_cast<unsigned>(std::min<std::size_t>(options.threads, parts.count())))
-      .run([&parts](unsigned) { parts.read_some_of_them(); });
+      .run([&parts](unsigned) { parts.read_remaining(); });
   return std::move(parts).result();
 }
 

@@ -8,15 +8,16 @@
 #include <cstring>
 #include <string>
 
+#include "base/testing/states.h"
 #include "base/thread_annotations.h"
-#include "io/faulty_file_system.h"
 #include "io/posix_file_system.h"
-#include "io/temporary_directory.h"
+#include "io/testing/faulty_file_system.h"
+#include "io/testing/temporary_directory.h"
 
 namespace moeflux {
 namespace {
 
-using testing::HasSubstr;
+using test::States;
 
 struct ParallelRead : testing::Test {
   TemporaryDirectory temporary;
@@ -34,7 +35,7 @@ struct ParallelRead : testing::Test {
     EXPECT_TRUE(file) << file.error().message();
     return *std::move(file);
   }
-  // What is there, or the error.
+  // The text that was read, or the error message.
   std::string read(std::uint64_t offset, std::size_t size, const ParallelReadOptions& options) {
     std::string text(size, '?');
     const Status done = read_in_parallel(*open(), offset, std::as_writable_bytes(std::span(text)), options);
@@ -42,7 +43,7 @@ struct ParallelRead : testing::Test {
   }
 };
 
-TEST_F(ParallelRead, ReadsEveryByteOnceWhateverThePartsAndThreads) {
+TEST_F(ParallelRead, ReadsEveryByteOnceForAnyPartsAndThreads) {
   for (const unsigned threads : {1u, 2u, 7u, 64u})
     for (const std::size_t part_bytes : {1u, 3u, 64u, 999u, 1000u, 5000u}) {
       const std::uint64_t before = files.bytes(FileOperation::read);
@@ -58,40 +59,39 @@ TEST_F(ParallelRead, CompletesShortReads) {
   EXPECT_EQ(read(0, 1000, {100, 4}), contents);
 }
 
-TEST_F(ParallelRead, NothingAskedForReadsNothing) {
+TEST_F(ParallelRead, DoesNoReadForAnEmptySpan) {
   EXPECT_EQ(read(1000, 0, {}), "");
   EXPECT_EQ(files.count(FileOperation::read), 0u);
 }
 
-TEST_F(ParallelRead, TheErrorIsThatOfTheFirstPartThatFails) {
+TEST_F(ParallelRead, ReturnsTheErrorOfTheFirstFailedPartInTheFile) {
   for (int repeat = 0; repeat < 100; ++repeat)
-    EXPECT_THAT(read(900, 1000, {8, 8}),
-                HasSubstr("data.bin' ends early: expected 8 bytes at offset 996, found 4"));
+    EXPECT_THAT(read(900, 1000, {8, 8}), States("data.bin", "8 bytes", "offset 996", "found 4"));
 }
 
-TEST_F(ParallelRead, AnErrorOfTheDriveSurfacesAndEndsTheReading) {
+TEST_F(ParallelRead, StopsAfterAnError) {
   files.set_plan({.faults = {{.operation = FileOperation::read, .index = 5, .error_number = EIO}}});
   std::string text(1000, '?');
   const Status done = read_in_parallel(*open(), 0, std::as_writable_bytes(std::span(text)), {1, 4});
   ASSERT_FALSE(done);
   EXPECT_EQ(done.error().code(), ErrorCode::io_failed);
-  EXPECT_LE(files.count(FileOperation::read), 5u + 4u);  // what the other threads had begun
+  EXPECT_LE(files.count(FileOperation::read), 5u + 4u);  // the other threads may have started one read each
 }
 
-// Answers its first reads when so many of them are waiting.
-class Gathering final : public ReadFile {
+// Blocks reads until `readers` of them are waiting.
+class ReadBarrier final : public ReadFile {
  public:
-  explicit Gathering(unsigned readers) : ReadFile("gathering"), readers_(readers) {}
+  explicit ReadBarrier(unsigned readers) : ReadFile("barrier"), readers_(readers) {}
 
   Result<std::uint64_t> size() const override { return std::uint64_t{1} << 30; }
   Result<std::size_t> read_some(std::uint64_t, std::span<std::byte> out) const override {
     const Lock lock(mutex_);
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     ++waiting_;
-    all_are_here_.notify_all();
+    all_waiting_.notify_all();
     while (waiting_ < readers_)
-      if (!all_are_here_.wait_until(mutex_, deadline))
-        return Error(ErrorCode::io_failed, "the others do not come");
+      if (!all_waiting_.wait_until(mutex_, deadline))
+        return Error(ErrorCode::io_failed, "timeout: fewer reads in parallel than expected");
     std::memset(out.data(), 7, out.size());
     return out.size();
   }
@@ -99,12 +99,12 @@ class Gathering final : public ReadFile {
  private:
   const unsigned readers_;
   mutable Mutex mutex_;
-  mutable CondVar all_are_here_;
+  mutable CondVar all_waiting_;
   mutable unsigned waiting_ MF_GUARDED_BY(mutex_) = 0;
 };
 
-TEST(ParallelReads, AreOutAtTheSameTime) {
-  const Gathering file(4);
+TEST(ParallelReads, RunAtTheSameTime) {
+  const ReadBarrier file(4);
   std::vector<std::byte> out(400);
   const Status done = read_in_parallel(file, 0, out, {100, 4});
   EXPECT_TRUE(done) << done.error().message();

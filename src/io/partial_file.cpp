@@ -18,6 +18,18 @@ Result<AtomicName> atomic_name(const std::filesystem::path& path) {
   return name;
 }
 
+Status while_writing(const AtomicName& name, Status status) {
+  if (status) return status;
+  return std::move(status).error().during(fmt::format("writing '{}'", name.path.native()));
+}
+
+Status sync_new_name(FileSystem& files, const AtomicName& name) {
+  Status synced = files.sync_directory(name.directory);
+  if (synced) return synced;
+  return std::move(synced).error().during(
+      fmt::format("'{}' is complete, but may not survive a power loss", name.path.native()));
+}
+
 Status PartialFile::append(std::span<const std::byte> bytes) {
   if (failure_) return *failure_;
   return keep_failure(file_->append(bytes));

@@ -1,10 +1,10 @@
 #pragma once
-// What is being written and has not got its name yet: the parts that AtomicFile and AtomicDirectory share.
+// What AtomicFile and AtomicDirectory share: a file or directory that does not have its final name yet.
 //
-// The file or directory NAME is written as NAME.partial beside it and renamed when it is whole and on the
-// disk. A PartialFile owns the file that it wraps, and its first failure is final: a full disk that empties
-// again, or an fsync that reports its error only once, cannot make a file with a hole look whole.
-// One thread at a time.
+// NAME is written as NAME.partial beside it, and renamed when it is complete and on the disk. A PartialFile
+// owns the file that it wraps. Its first failure is final: after a failed write, free space or a second fsync
+// cannot make a file with a hole look complete, because fsync reports an error only once. One thread at a
+// time.
 
 #include <cstddef>
 #include <filesystem>
@@ -18,15 +18,22 @@
 
 namespace moeflux {
 
-// Where NAME is, and where it is until it is whole.
+// The final path of NAME, and its path until it is complete.
 struct AtomicName {
-  std::filesystem::path path;       // NAME, without a slash at its end
+  std::filesystem::path path;       // NAME, without a trailing slash
   std::filesystem::path partial;    // NAME.partial
-  std::filesystem::path directory;  // that holds both; never empty
+  std::filesystem::path directory;  // holds both; never empty
 };
 
-// A path without a last name ("", "/", ".", "..") is `invalid_argument`.
+// `invalid_argument` if the path has no last component ("", "/", ".", "..").
 Result<AtomicName> atomic_name(const std::filesystem::path& path);
+
+// Adds "writing 'NAME': " to the message of an error.
+Status while_writing(const AtomicName& name, Status status);
+
+// Syncs the directory after the rename. The error says that NAME is complete, but may not survive a power
+// loss.
+Status sync_new_name(FileSystem& files, const AtomicName& name);
 
 class PartialFile final : public WriteFile {
  public:

@@ -18,6 +18,8 @@
 #include "base/aligned_buffer.h"
 #include "base/arithmetic.h"
 #include "base/sizes.h"
+#include "io/direct_io.h"
+#include "io/regular_file.h"
 #include "io/system_error.h"
 #include "io/uninterrupted.h"
 #include "io/unique_fd.h"
@@ -25,13 +27,11 @@
 namespace moeflux {
 namespace {
 
-static_assert(sizeof(off_t) == 8, "files are larger than 2 GiB");
+static_assert(sizeof(off_t) == 8, "files can be larger than 2 GiB");
 
 constexpr std::uint64_t kWritebackBytes = 16 * kMiB;
-constexpr std::size_t kDirectAlignment = 4096;   // of offset, length and memory of a direct write
-constexpr std::size_t kLeastDirectBytes = kMiB;  // below, the page cache gathers small appends better
-constexpr std::size_t kDirectBytes = 4 * kMiB;   // of one direct write
-constexpr std::uint64_t kLargestOffset = std::numeric_limits<std::int64_t>::max();
+constexpr std::size_t kMinDirectBytes = kMiB;        // smaller appends are better combined by the page cache
+constexpr std::size_t kDirectWriteBytes = 4 * kMiB;  // the size of one direct write
 
 Error failed(int error_number, std::string_view verb, const std::filesystem::path& path) {
   return system_error(error_number, fmt::format("cannot {} '{}'", verb, path.native()));
@@ -40,13 +40,6 @@ Error failed(int error_number, std::string_view verb, const std::filesystem::pat
 Error failed_at(int error_number, std::string_view verb, const std::filesystem::path& path,
                 std::uint64_t offset) {
   return system_error(error_number, fmt::format("cannot {} '{}' at offset {}", verb, path.native(), offset));
-}
-
-std::string_view describe(mode_t mode) {
-  if (S_ISDIR(mode)) return "a directory";
-  if (S_ISFIFO(mode)) return "a pipe";
-  if (S_ISSOCK(mode)) return "a socket";
-  return "a device";
 }
 
 FileInfo file_info(const struct stat& status) {
@@ -60,18 +53,18 @@ class PosixReadFile final : public ReadFile {
 
   Result<std::uint64_t> size() const override {
     struct stat status;
-    if (::fstat(fd_.get(), &status) != 0) return failed(errno, "ask the size of", path());
+    if (::fstat(fd_.get(), &status) != 0) return failed(errno, "get the size of", path());
     return static_cast<std::uint64_t>(status.st_size);
   }
 
   Result<std::size_t> read_some(std::uint64_t offset, std::span<std::byte> out) const override {
-    if (offset > kLargestOffset) {
-      return Error{
-          ErrorCode::invalid_argument,
-          fmt::format("cannot read '{}' at offset {}: no file is that long", path().native(), offset)};
+    if (offset > kLargestFileOffset) {
+      return Error{ErrorCode::invalid_argument,
+                   fmt::format("cannot read '{}' at offset {}: the largest offset of a file is {}",
+                               path().native(), offset, kLargestFileOffset)};
     }
-    // No byte lies beyond the largest offset, and the kernel refuses a range that ends there.
-    const std::size_t wanted = std::min<std::uint64_t>(out.size(), kLargestOffset - offset);
+    // No byte lies past the largest offset, and the kernel refuses a range that ends there.
+    const std::size_t wanted = std::min<std::uint64_t>(out.size(), kLargestFileOffset - offset);
     const ssize_t count =
         uninterrupted([&] { return ::pread(fd_.get(), out.data(), wanted, static_cast<off_t>(offset)); });
     if (count == -1) return failed_at(errno, "read", path(), offset);
@@ -87,7 +80,7 @@ class PosixWriteFile final : public WriteFile {
   PosixWriteFile(std::filesystem::path path, UniqueFd fd) : WriteFile(std::move(path)), fd_(std::move(fd)) {}
 
   Status append(std::span<const std::byte> bytes) override {
-    if (bytes.size() >= kLeastDirectBytes && written_bytes_ % kDirectAlignment == 0) {
+    if (bytes.size() >= kMinDirectBytes && written_bytes_ % kDirectAlignment == 0) {
       MF_TRY(const std::size_t written, append_direct(bytes));
       bytes = bytes.subspan(written);
     }
@@ -108,21 +101,22 @@ class PosixWriteFile final : public WriteFile {
   Result<std::size_t> write_some(std::span<const std::byte> bytes) {
     const ssize_t count = uninterrupted([&] { return ::write(fd_.get(), bytes.data(), bytes.size()); });
     if (count == -1) return failed_at(errno, "write", path(), written_bytes_);
-    if (count == 0) return failed_at(EIO, "write", path(), written_bytes_);  // else this would never end
+    if (count == 0)
+      return failed_at(EIO, "write", path(), written_bytes_);  // else append() would loop forever
     written_bytes_ += static_cast<std::uint64_t>(count);
     return static_cast<std::size_t>(count);
   }
 
-  // Writes whole pages of `bytes` past the page cache, and says how many bytes; the rest, which may be all, is the
-  // page cache's. Making and filling cache pages costs more than the disk does: packing 3.4 GB took 6.6 s of system
-  // time through the cache and 1.8 s past it (0.67 and 1.04 GB/s). Where direct writes are refused, once, they are
-  // not tried again.
+  // Writes whole pages of `bytes` with O_DIRECT, bypassing the page cache, and returns how many bytes it
+  // wrote. The caller writes the rest, which may be all, through the page cache. Creating and filling cache
+  // pages costs more than the disk does: packing 3.4 GB took 6.6 s of system time through the cache and 1.8 s
+  // without it (0.67 and 1.04 GB/s). After the first refusal, direct writes are not tried again.
   Result<std::size_t> append_direct(std::span<const std::byte> bytes) {
     std::size_t done = 0;
     if (!prepare_direct()) return done;
     while (bytes.size() - done >= kDirectAlignment) {
       const std::size_t size =
-          std::min(kDirectBytes, (bytes.size() - done) / kDirectAlignment * kDirectAlignment);
+          std::min(kDirectWriteBytes, (bytes.size() - done) / kDirectAlignment * kDirectAlignment);
       std::memcpy(bounce_.data(), bytes.data() + done, size);
       const ssize_t count = uninterrupted([&] { return ::write(fd_.get(), bounce_.data(), size); });
       if (count == -1 && errno == EINVAL) is_direct_refused_ = true;
@@ -135,9 +129,9 @@ class PosixWriteFile final : public WriteFile {
       if (!set_direct(false)) return failed_at(errno, "write", path(), written_bytes_);
       if (count == -1 && error_number != EINVAL)
         return failed_at(error_number, "write", path(), written_bytes_);
-      return done;  // an ordinary write of the rest says what is wrong, or does it
+      return done;  // a write through the page cache continues, or reports the error
     }
-    started_bytes_ = written_bytes_;  // on its way already
+    started_bytes_ = written_bytes_;  // direct writes need no writeback
     if (!set_direct(false)) return failed_at(errno, "write", path(), written_bytes_);
     return done;
   }
@@ -145,7 +139,7 @@ class PosixWriteFile final : public WriteFile {
   bool prepare_direct() {
     if (is_direct_refused_) return false;
     if (bounce_.size() == 0) {
-      Result<AlignedBuffer> buffer = AlignedBuffer::create(kDirectBytes, kDirectAlignment);
+      Result<AlignedBuffer> buffer = AlignedBuffer::create(kDirectWriteBytes, kDirectAlignment);
       if (buffer) bounce_ = *std::move(buffer);
     }
     is_direct_refused_ = bounce_.size() == 0 || !set_direct(true);
@@ -157,8 +151,8 @@ class PosixWriteFile final : public WriteFile {
     return flags != -1 && ::fcntl(fd_.get(), F_SETFL, direct ? flags | O_DIRECT : flags & ~O_DIRECT) == 0;
   }
 
-  // Left alone, Linux keeps gigabytes in memory and begins to write them when sync() asks: the disk idles while
-  // the file is made, and its maker while the disk writes. A hint, so its failure means nothing.
+  // Without this Linux keeps gigabytes in memory and starts to write them in sync(): the disk is idle while
+  // the file is produced, and the producer is idle while the disk writes. A hint, so errors are ignored.
   void start_writeback() {
     if (written_bytes_ - started_bytes_ < kWritebackBytes) return;
     ::sync_file_range(fd_.get(), static_cast<off_t>(started_bytes_),
@@ -168,28 +162,26 @@ class PosixWriteFile final : public WriteFile {
 
   UniqueFd fd_;
   std::uint64_t written_bytes_ = 0;
-  std::uint64_t started_bytes_ = 0;  // of these, handed to the disk
-  AlignedBuffer bounce_;             // of direct writes; empty until the first
+  std::uint64_t started_bytes_ =
+      0;                  // of written_bytes_: writeback has started, or they were written directly
+  AlignedBuffer bounce_;  // for direct writes; empty until the first
   bool is_direct_refused_ = false;
 };
 
 }  // namespace
 
 Result<std::unique_ptr<ReadFile>> PosixFileSystem::open_read(const std::filesystem::path& path) {
-  // O_NONBLOCK: opening a pipe would wait for its writer. On a regular file it means nothing.
+  // O_NONBLOCK: opening a pipe would block until it has a writer. It has no effect on regular files.
   UniqueFd fd(uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); }));
   if (!fd) return failed(errno, "open", path);
   struct stat status;
   if (::fstat(fd.get(), &status) != 0) return failed(errno, "open", path);
-  if (!S_ISREG(status.st_mode)) {
-    return Error{ErrorCode::unsupported, fmt::format("cannot open '{}': expected a regular file, found {}",
-                                                     path.native(), describe(status.st_mode))};
-  }
+  MF_TRY_STATUS(require_regular_file(status.st_mode, path));
   return std::unique_ptr<ReadFile>(std::make_unique<PosixReadFile>(path, std::move(fd)));
 }
 
 Result<std::unique_ptr<WriteFile>> PosixFileSystem::create(const std::filesystem::path& path) {
-  // O_NONBLOCK: as in open_read, a pipe without a reader is an error and not a wait.
+  // O_NONBLOCK: as in open_read(); a pipe without a reader is an error.
   constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK;
   UniqueFd fd(uninterrupted([&] { return ::open(path.c_str(), kFlags, 0644); }));
   if (!fd) return failed(errno, "create", path);
@@ -198,7 +190,7 @@ Result<std::unique_ptr<WriteFile>> PosixFileSystem::create(const std::filesystem
 
 Result<FileInfo> PosixFileSystem::info(const std::filesystem::path& path) {
   struct stat status;
-  if (::stat(path.c_str(), &status) != 0) return failed(errno, "look at", path);
+  if (::stat(path.c_str(), &status) != 0) return failed(errno, "stat", path);
   return file_info(status);
 }
 
@@ -221,7 +213,7 @@ Status PosixFileSystem::make_directory(const std::filesystem::path& directory) {
   struct stat status;
   const bool exists =
       error_number == EEXIST && ::stat(directory.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
-  if (!exists) return failed(error_number, "make the directory", directory);
+  if (!exists) return failed(error_number, "create the directory", directory);
   return {};
 }
 
@@ -242,7 +234,8 @@ Status PosixFileSystem::remove_all(const std::filesystem::path& path) {
 Status PosixFileSystem::sync_directory(const std::filesystem::path& directory) {
   UniqueFd fd(uninterrupted([&] { return ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
   if (!fd) return failed(errno, "open the directory", directory);
-  // EINVAL: a file system (some network and FUSE ones) on which directories cannot be synced, only trusted.
+  // EINVAL: this file system (some network and FUSE ones) does not sync directories. There is nothing else to
+  // call.
   if (uninterrupted([&] { return ::fsync(fd.get()); }) != 0 && errno != EINVAL) {
     return failed(errno, "sync the directory", directory);
   }
@@ -252,7 +245,7 @@ Status PosixFileSystem::sync_directory(const std::filesystem::path& directory) {
 Result<std::uint64_t> PosixFileSystem::free_bytes(const std::filesystem::path& path) {
   struct statvfs status;
   if (uninterrupted([&] { return ::statvfs(path.c_str(), &status); }) != 0) {
-    return failed(errno, "ask the free space of", path);
+    return failed(errno, "get the free space of", path);
   }
   const auto bytes = checked_multiply(status.f_bavail, status.f_frsize);
   return bytes.value_or(std::numeric_limits<std::uint64_t>::max());

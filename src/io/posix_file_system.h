@@ -1,10 +1,10 @@
 #pragma once
-// The files of this machine, by the calls of POSIX.
+// The real FileSystem: the files of this machine, through POSIX calls.
 //
-// Stateless, so one object serves every thread and its files may outlive it. Calls that a signal interrupts
-// are repeated, and an append goes on until all is written. New files are 0644 and new directories 0755,
-// before the umask. Errors say what was tried, on which path, at which offset, and what the system answered;
-// their codes are those of io/system_error.h.
+// Interrupted system calls are retried, and append() continues until everything is written. New files have
+// mode 0644 and new directories 0755, before the umask. Errors name the operation, the path, the offset and
+// the cause; their codes are those of io/system_error.h. Stateless: thread-safe, and its files may outlive
+// it.
 
 #include "io/file_system.h"
 
@@ -12,7 +12,7 @@ namespace moeflux {
 
 class PosixFileSystem final : public FileSystem {
  public:
-  // Something that is not a regular file is `invalid_argument`.
+  // A path that is not a regular file is `unsupported`.
   Result<std::unique_ptr<ReadFile>> open_read(const std::filesystem::path& path) override;
   Result<std::unique_ptr<WriteFile>> create(const std::filesystem::path& path) override;
   Result<FileInfo> info(const std::filesystem::path& path) override;

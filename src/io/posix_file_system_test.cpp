@@ -1,5 +1,6 @@
 #include "io/posix_file_system.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -13,13 +14,16 @@
 #include <vector>
 
 #include "base/sizes.h"
-#include "io/temporary_directory.h"
+#include "base/testing/states.h"
+#include "io/direct_io.h"
+#include "io/testing/temporary_directory.h"
+#include "io/unique_fd.h"
 
 namespace moeflux {
 namespace {
 
+using test::States;
 using testing::ElementsAre;
-using testing::HasSubstr;
 
 struct Posix : testing::Test {
   TemporaryDirectory temporary;
@@ -30,7 +34,7 @@ std::span<const std::byte> bytes_of(std::string_view text) { return std::as_byte
 
 struct PosixOpenRead : Posix {};
 
-TEST_F(PosixOpenRead, GivesSizeAndBytes) {
+TEST_F(PosixOpenRead, ReadsSizeAndBytes) {
   const auto path = temporary.write("a.bin", "hello world");
   const auto file = files.open_read(path);
   ASSERT_TRUE(file) << file.error().message();
@@ -44,44 +48,43 @@ TEST_F(PosixOpenRead, GivesSizeAndBytes) {
   EXPECT_EQ(*(*file)->read_some(5000, out), 0u);
 }
 
-TEST_F(PosixOpenRead, AMissingFileIsNotFoundAndNamed) {
+TEST_F(PosixOpenRead, NamesAMissingFile) {
   const auto file = files.open_read(temporary / "absent.bin");
   ASSERT_FALSE(file);
   EXPECT_EQ(file.error().code(), ErrorCode::not_found);
-  EXPECT_THAT(file.error().message(), HasSubstr("cannot open '"));
-  EXPECT_THAT(file.error().message(), HasSubstr("absent.bin': No such file or directory"));
+  EXPECT_THAT(file, States("open", "absent.bin", "No such file or directory"));
 }
 
-TEST_F(PosixOpenRead, AFileBelowAFileIsNotFound) {
+TEST_F(PosixOpenRead, ReportsAPathThroughAFileAsNotFound) {
   const auto path = temporary.write("a.bin", "x");
   const auto file = files.open_read(path / "b.bin");
   ASSERT_FALSE(file);
   EXPECT_EQ(file.error().code(), ErrorCode::not_found);
 }
 
-TEST_F(PosixOpenRead, ADirectoryIsRefused) {
+TEST_F(PosixOpenRead, RejectsADirectory) {
   const auto file = files.open_read(temporary.path());
   ASSERT_FALSE(file);
   EXPECT_EQ(file.error().code(), ErrorCode::unsupported);
-  EXPECT_THAT(file.error().message(), HasSubstr("expected a regular file, found a directory"));
+  EXPECT_THAT(file, States(temporary.path().native(), "a regular file", "a directory"));
 }
 
-TEST_F(PosixOpenRead, APipeIsRefusedWithoutWaitingForItsWriter) {
+TEST_F(PosixOpenRead, RejectsAPipeWithoutWaitingForAWriter) {
   const auto path = temporary / "pipe";
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
   const auto file = files.open_read(path);
   ASSERT_FALSE(file);
   EXPECT_EQ(file.error().code(), ErrorCode::unsupported);
-  EXPECT_THAT(file.error().message(), HasSubstr("pipe': expected a regular file, found a pipe"));
+  EXPECT_THAT(file, States(path.native(), "a regular file", "a pipe"));
 }
 
-TEST_F(PosixOpenRead, ADeviceIsRefused) {
+TEST_F(PosixOpenRead, RejectsADevice) {
   const auto file = files.open_read("/dev/zero");
   ASSERT_FALSE(file);
-  EXPECT_THAT(file.error().message(), HasSubstr("found a device"));
+  EXPECT_THAT(file, States("/dev/zero", "a regular file", "a device"));
 }
 
-TEST_F(PosixOpenRead, TheSizeFollowsAFileThatChanges) {
+TEST_F(PosixOpenRead, ReportsTheCurrentSizeOfAFileThatChanges) {
   const auto path = temporary.write("a.bin", "hello");
   const auto file = files.open_read(path);
   ASSERT_TRUE(file) << file.error().message();
@@ -89,7 +92,7 @@ TEST_F(PosixOpenRead, TheSizeFollowsAFileThatChanges) {
   EXPECT_EQ(*(*file)->size(), 2u);
 }
 
-TEST_F(PosixOpenRead, OffsetsThatNoFileHasAreAnError) {
+TEST_F(PosixOpenRead, RejectsOffsetsPastTheLargest) {
   const auto path = temporary.write("a.bin", "hello");
   const auto file = files.open_read(path);
   ASSERT_TRUE(file) << file.error().message();
@@ -98,16 +101,15 @@ TEST_F(PosixOpenRead, OffsetsThatNoFileHasAreAnError) {
     const auto count = (*file)->read_some(offset, out);
     ASSERT_FALSE(count);
     EXPECT_EQ(count.error().code(), ErrorCode::invalid_argument);
-    EXPECT_THAT(count.error().message(), HasSubstr("a.bin' at offset " + std::to_string(offset)));
+    EXPECT_THAT(count, States("a.bin", offset, kLargestFileOffset));
   }
 }
 
-TEST_F(PosixOpenRead, TheLargestOffsetsAreBehindTheEndLikeAnyOther) {
+TEST_F(PosixOpenRead, ReadsNothingAtTheLargestOffsets) {
   const auto file = files.open_read(temporary.write("a.bin", "hello"));
   ASSERT_TRUE(file) << file.error().message();
   std::array<std::byte, 8> out;
-  const auto largest = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
-  for (const std::uint64_t offset : {largest - 20, largest - 1, largest}) {
+  for (const std::uint64_t offset : {kLargestFileOffset - 20, kLargestFileOffset - 1, kLargestFileOffset}) {
     const auto count = (*file)->read_some(offset, out);
     ASSERT_TRUE(count) << count.error().message();
     EXPECT_EQ(*count, 0u);
@@ -116,8 +118,8 @@ TEST_F(PosixOpenRead, TheLargestOffsetsAreBehindTheEndLikeAnyOther) {
 
 struct PosixCreate : Posix {};
 
-// Large appends at aligned offsets go past the page cache, the others through it.
-TEST_F(PosixCreate, AppendsOfAnySizeMakeOneFile) {
+// Large appends at aligned offsets bypass the page cache, the others go through it.
+TEST_F(PosixCreate, CombinesAppendsOfAnySizeInOrder) {
   std::vector<std::byte> all(21 * kMiB + 1234);
   std::uint32_t state = 1;
   for (std::byte& byte : all) byte = static_cast<std::byte>((state = state * 1664525 + 1013904223) >> 24);
@@ -136,7 +138,7 @@ TEST_F(PosixCreate, AppendsOfAnySizeMakeOneFile) {
   EXPECT_EQ(std::memcmp(found.data(), all.data(), all.size()), 0);
 }
 
-TEST_F(PosixCreate, AppendsInOrder) {
+TEST_F(PosixCreate, AppendsTextInOrder) {
   const auto file = files.create(temporary / "a.txt");
   ASSERT_TRUE(file) << file.error().message();
   ASSERT_TRUE((*file)->append(bytes_of("one ")));
@@ -146,7 +148,7 @@ TEST_F(PosixCreate, AppendsInOrder) {
   EXPECT_EQ(temporary.read("a.txt"), "one two");
 }
 
-TEST_F(PosixCreate, EmptiesAnExistingFile) {
+TEST_F(PosixCreate, TruncatesAnExistingFile) {
   temporary.write("a.txt", "old and long");
   const auto file = files.create(temporary / "a.txt");
   ASSERT_TRUE(file) << file.error().message();
@@ -154,14 +156,14 @@ TEST_F(PosixCreate, EmptiesAnExistingFile) {
   EXPECT_EQ(temporary.read("a.txt"), "new");
 }
 
-TEST_F(PosixCreate, NeedsItsDirectory) {
+TEST_F(PosixCreate, DoesNotCreateTheDirectory) {
   const auto file = files.create(temporary / "absent/a.txt");
   ASSERT_FALSE(file);
   EXPECT_EQ(file.error().code(), ErrorCode::not_found);
-  EXPECT_THAT(file.error().message(), HasSubstr("absent/a.txt': No such file or directory"));
+  EXPECT_THAT(file, States("create", "absent/a.txt", "No such file or directory"));
 }
 
-TEST_F(PosixCreate, APipeWithoutAReaderIsAnErrorAndNotAWait) {
+TEST_F(PosixCreate, RejectsAPipeWithoutWaitingForAReader) {
   const auto path = temporary / "pipe";
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
   const auto file = files.create(path);
@@ -169,20 +171,35 @@ TEST_F(PosixCreate, APipeWithoutAReaderIsAnErrorAndNotAWait) {
   EXPECT_EQ(file.error().code(), ErrorCode::io_failed);
 }
 
-TEST_F(PosixCreate, AFullDiskIsNoSpaceAndSaysWhere) {
+// fsync() of a pipe fails with EINVAL, so a success here would mean that it is not called.
+// tests/io/sync_test.py checks the same for regular files and directories.
+TEST_F(PosixCreate, SyncReportsTheErrorOfFsync) {
+  const auto path = temporary / "pipe";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  const UniqueFd reader(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  ASSERT_TRUE(reader);
+  const auto file = files.create(path);
+  ASSERT_TRUE(file) << file.error().message();
+  const Status synced = (*file)->sync();
+  ASSERT_FALSE(synced);
+  EXPECT_EQ(synced.error().code(), ErrorCode::io_failed);
+  EXPECT_THAT(synced, States("sync", path.native(), "Invalid argument"));
+}
+
+TEST_F(PosixCreate, ReportsAFullDiskWithTheOffset) {
   const auto file = files.create("/dev/full");
   if (!file) GTEST_SKIP() << "no /dev/full here: " << file.error().message();
   for (const std::size_t size : {std::size_t{1}, 2 * kMiB}) {
     const Status written = (*file)->append(std::vector<std::byte>(size));
     ASSERT_FALSE(written);
     EXPECT_EQ(written.error().code(), ErrorCode::no_space);
-    EXPECT_EQ(written.error().message(), "cannot write '/dev/full' at offset 0: No space left on device");
+    EXPECT_THAT(written, States("write", "/dev/full", "offset 0", "No space left on device"));
   }
 }
 
 struct PosixInfo : Posix {};
 
-TEST_F(PosixInfo, TellsFilesFromDirectoriesAndFollowsLinks) {
+TEST_F(PosixInfo, DistinguishesFilesFromDirectoriesAndFollowsLinks) {
   const auto path = temporary.write("a.txt", "12345");
   std::filesystem::create_symlink(path, temporary / "link");
   for (const char* name : {"a.txt", "link"}) {
@@ -198,53 +215,55 @@ TEST_F(PosixInfo, TellsFilesFromDirectoriesAndFollowsLinks) {
   EXPECT_EQ(files.info("/dev/null")->kind, FileKind::other);
 }
 
-TEST_F(PosixInfo, NothingThereIsNotFound) {
+TEST_F(PosixInfo, NamesAMissingPath) {
   const auto info = files.info(temporary / "absent");
   ASSERT_FALSE(info);
   EXPECT_EQ(info.error().code(), ErrorCode::not_found);
+  EXPECT_THAT(info, States("absent", "No such file or directory"));
 }
 
 struct PosixList : Posix {};
 
-TEST_F(PosixList, IsSortedAndWithoutDots) {
+TEST_F(PosixList, ReturnsSortedNamesWithoutDotEntries) {
   for (const char* name : {"b", "a10", "B", "a2", ".hidden", "sub/inner"}) temporary.write(name, "");
   const auto names = files.list(temporary.path());
   ASSERT_TRUE(names) << names.error().message();
   EXPECT_THAT(*names, ElementsAre(".hidden", "B", "a10", "a2", "b", "sub"));
 }
 
-TEST_F(PosixList, AMissingDirectoryIsNotFoundAndNamed) {
+TEST_F(PosixList, NamesAMissingDirectory) {
   const auto names = files.list(temporary / "absent");
   ASSERT_FALSE(names);
   EXPECT_EQ(names.error().code(), ErrorCode::not_found);
-  EXPECT_THAT(names.error().message(), HasSubstr("absent'"));
+  EXPECT_THAT(names, States("list", "absent"));
 }
 
-TEST_F(PosixList, AFileIsAnErrorAndNotAnEmptyDirectory) {
+TEST_F(PosixList, RejectsAFile) {
   const auto names = files.list(temporary.write("a.txt", "x"));
   ASSERT_FALSE(names);
-  EXPECT_THAT(names.error().message(), HasSubstr("a.txt': Not a directory"));
+  EXPECT_THAT(names, States("a.txt", "Not a directory"));
 }
 
 struct PosixMakeDirectory : Posix {};
 
-TEST_F(PosixMakeDirectory, SucceedsTwice) {
+TEST_F(PosixMakeDirectory, AcceptsAnExistingDirectory) {
   EXPECT_TRUE(files.make_directory(temporary / "d"));
   EXPECT_TRUE(files.make_directory(temporary / "d"));
   EXPECT_TRUE(std::filesystem::is_directory(temporary / "d"));
 }
 
-TEST_F(PosixMakeDirectory, MakesOneLevelOnly) {
+TEST_F(PosixMakeDirectory, DoesNotCreateParents) {
   const Status made = files.make_directory(temporary / "absent/d");
   ASSERT_FALSE(made);
   EXPECT_EQ(made.error().code(), ErrorCode::not_found);
 }
 
-TEST_F(PosixMakeDirectory, AFileInItsPlaceIsAnError) {
-  const Status made = files.make_directory(temporary.write("d", "x"));
+TEST_F(PosixMakeDirectory, RejectsAFileOfThatName) {
+  const auto path = temporary.write("d", "x");
+  const Status made = files.make_directory(path);
   ASSERT_FALSE(made);
   EXPECT_EQ(made.error().code(), ErrorCode::io_failed);
-  EXPECT_THAT(made.error().message(), HasSubstr("d': File exists"));
+  EXPECT_THAT(made, States(path.native(), "File exists"));
 }
 
 struct PosixRename : Posix {};
@@ -257,17 +276,17 @@ TEST_F(PosixRename, ReplacesTheTarget) {
   EXPECT_FALSE(std::filesystem::exists(from));
 }
 
-TEST_F(PosixRename, AFailureNamesBothPaths) {
+TEST_F(PosixRename, NamesBothPathsInAnError) {
   const Status renamed = files.rename(temporary / "absent", temporary / "to");
   ASSERT_FALSE(renamed);
   EXPECT_EQ(renamed.error().code(), ErrorCode::not_found);
-  EXPECT_THAT(renamed.error().message(), HasSubstr("absent' to '"));
-  EXPECT_THAT(renamed.error().message(), HasSubstr("/to': No such file"));
+  EXPECT_THAT(renamed, States("rename", (temporary / "absent").native(), (temporary / "to").native(),
+                              "No such file or directory"));
 }
 
 struct PosixRemoveAll : Posix {};
 
-TEST_F(PosixRemoveAll, TakesAFileADirectoryAndNothing) {
+TEST_F(PosixRemoveAll, RemovesFilesAndDirectoriesAndAcceptsAMissingPath) {
   const auto file = temporary.write("a.txt", "x");
   temporary.write("d/e/f.txt", "x");
   EXPECT_TRUE(files.remove_all(file));
@@ -276,12 +295,12 @@ TEST_F(PosixRemoveAll, TakesAFileADirectoryAndNothing) {
   EXPECT_TRUE(std::filesystem::is_empty(temporary.path()));
 }
 
-TEST_F(PosixRemoveAll, NothingCanBeBelowAFile) {
+TEST_F(PosixRemoveAll, AcceptsAPathThroughAFile) {
   EXPECT_TRUE(files.remove_all(temporary.write("a.txt", "x") / "below"));
   EXPECT_EQ(temporary.read("a.txt"), "x");
 }
 
-TEST_F(PosixRemoveAll, TakesALinkAndLeavesWhatItPointsTo) {
+TEST_F(PosixRemoveAll, RemovesALinkAndKeepsItsTarget) {
   temporary.write("kept/a.txt", "x");
   std::filesystem::create_directory_symlink(temporary / "kept", temporary / "link");
   EXPECT_TRUE(files.remove_all(temporary / "link"));
@@ -290,11 +309,11 @@ TEST_F(PosixRemoveAll, TakesALinkAndLeavesWhatItPointsTo) {
 
 struct PosixSyncDirectory : Posix {};
 
-TEST_F(PosixSyncDirectory, NeedsADirectory) {
+TEST_F(PosixSyncDirectory, RejectsAFile) {
   EXPECT_TRUE(files.sync_directory(temporary.path()));
   const Status synced = files.sync_directory(temporary.write("a.txt", "x"));
   ASSERT_FALSE(synced);
-  EXPECT_THAT(synced.error().message(), HasSubstr("a.txt': Not a directory"));
+  EXPECT_THAT(synced, States("a.txt", "Not a directory"));
 }
 
 struct PosixFreeBytes : Posix {};
@@ -305,10 +324,10 @@ TEST_F(PosixFreeBytes, AgreesWithTheStandardLibrary) {
   const auto space = std::filesystem::space(temporary.path());
   EXPECT_LE(*free, space.capacity);
   EXPECT_NEAR(static_cast<double>(*free), static_cast<double>(space.available),
-              1e9);  // others write meanwhile
+              1e9);  // other processes write to the disk too
 }
 
-TEST_F(PosixFreeBytes, AMissingPathIsNotFound) {
+TEST_F(PosixFreeBytes, ReportsAMissingPathAsNotFound) {
   const auto free = files.free_bytes(temporary / "absent");
   ASSERT_FALSE(free);
   EXPECT_EQ(free.error().code(), ErrorCode::not_found);

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::uint64_t kMaxStatusBytes = 64 * kKiB;
 
-// The line "KEY:   number kB" of /proc/self/status, in bytes.
+// The value in bytes of the line "KEY:   number kB" of /proc/self/status.
 std::optional<std::uint64_t> kib_line(std::string_view status, std::string_view key) {
   while (!status.empty()) {
     const std::size_t end = status.find('\n');
@@ -57,7 +57,7 @@ ProcessMemory read_process_memory(FileSystem& files, const std::filesystem::path
 Status reset_peak_resident_bytes(FileSystem& files) { return reset_peak_resident_bytes(files, "/"); }
 
 Status reset_peak_resident_bytes(FileSystem& files, const std::filesystem::path& root) {
-  constexpr std::string_view kResetPeak = "5";  // 1 to 4 clear marks of pages, which nobody here looks at
+  constexpr std::string_view kResetPeak = "5";  // resets VmHWM; 1 to 4 clear page flags
   MF_TRY(const std::unique_ptr<WriteFile> file, files.create(root / "proc/self/clear_refs"));
   return file->append(std::as_bytes(std::span(kResetPeak)));
 }

@@ -1,8 +1,8 @@
 #pragma once
-// How much memory this process takes and how often it waited for the drive to get a page: for reports.
+// Memory use and major page faults of this process, for reports.
 //
-// Read from /proc/self/status and getrusage(). Reading never fails: what the system does not tell is absent.
-// The values are those of a moment and of the whole process, all its threads together. Any thread.
+// Read from /proc/self/status and getrusage(). Reading never fails: values that the system does not report
+// are absent. The values are a snapshot of the whole process. Thread-safe.
 
 #include <cstdint>
 #include <filesystem>
@@ -14,19 +14,18 @@
 namespace moeflux {
 
 struct ProcessMemory {
-  std::optional<std::uint64_t> resident_bytes;  // VmRSS: anonymous pages, and mapped files that are in memory
-  std::optional<std::uint64_t>
-      peak_resident_bytes;                    // VmHWM: the most since the start, or since the last reset
-  std::optional<std::uint64_t> major_faults;  // pages that a drive was read for, since the start
+  std::optional<std::uint64_t> resident_bytes;  // VmRSS: anonymous pages, and resident pages of mapped files
+  std::optional<std::uint64_t> peak_resident_bytes;  // VmHWM: the peak since the start or the last reset
+  std::optional<std::uint64_t> major_faults;         // page faults that read from a drive, since the start
 };
 
 ProcessMemory read_process_memory(FileSystem& files);
 
-// The same with the proc that is in `root`; the faults are always this process's own.
+// The same with `root`/proc instead of /proc. The faults are always those of this process.
 ProcessMemory read_process_memory(FileSystem& files, const std::filesystem::path& root);
 
-// The peak begins again at what is resident now. Not every kernel and container allows it; after an error the
-// peak goes on as it was.
+// Resets the peak to what is resident now. Some kernels and containers do not allow it; after an error the
+// peak is unchanged.
 Status reset_peak_resident_bytes(FileSystem& files);
 Status reset_peak_resident_bytes(FileSystem& files, const std::filesystem::path& root);
 

@@ -1,8 +1,8 @@
 #pragma once
-// What the operating system says, as an Error.
+// Converts an errno to an Error.
 //
-// The one place that knows which errno is which ErrorCode; the fault-injecting file system uses it too, so
-// a rehearsed failure has the code of a real one. Any thread.
+// The only mapping from errno to ErrorCode. The fault-injecting file system uses it too, so an injected
+// failure has the same code as a real one. Thread-safe.
 
 #include <string_view>
 
@@ -10,8 +10,8 @@
 
 namespace moeflux {
 
-// "ACTIVITY: No such file or directory". ENOENT and ENOTDIR are not_found, ENOSPC and EDQUOT no_space,
-// ENOMEM out_of_memory, all others io_failed.
+// The message is "ACTIVITY: No such file or directory". ENOENT and ENOTDIR become not_found, ENOSPC and
+// EDQUOT no_space, ENOMEM out_of_memory, and all others io_failed.
 Error system_error(int error_number, std::string_view activity);
 
 }  // namespace moeflux

@@ -1,11 +1,11 @@
 #pragma once
-// System calls that signals do not break off. Any thread.
+// Retries system calls that a signal interrupts. Thread-safe.
 
 #include <cerrno>
 
 namespace moeflux {
 
-// Repeats a system call for as long as a signal interrupts it.
+// Calls `call` again as long as it returns -1 with EINTR. Returns its last result, with errno as it left it.
 template <class Call>
 auto uninterrupted(Call call) {
   auto result = call();

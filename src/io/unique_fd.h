@@ -1,8 +1,8 @@
 #pragma once
 // A file descriptor with one owner.
 //
-// Open or empty; empty is -1, and only -1: 0 is a valid descriptor. The owner closes it, and an error of
-// close() is not reported: whoever needs the bytes on the disk has synced before. One thread at a time.
+// Open or empty; empty is -1, and only -1: 0 is a valid descriptor. The owner closes it. Errors of close()
+// are ignored: code that needs the bytes on the disk calls fsync() first. One thread at a time.
 
 #include <unistd.h>
 
@@ -16,7 +16,7 @@ class UniqueFd {
   explicit UniqueFd(int fd) : fd_(fd) {}
   UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   UniqueFd& operator=(UniqueFd&& other) noexcept {
-    UniqueFd taken(std::move(other));  // first, so that assigning one to itself keeps it
+    UniqueFd taken(std::move(other));  // first, so that self-assignment keeps the descriptor
     std::swap(fd_, taken.fd_);
     return *this;
   }

@@ -10,10 +10,10 @@ namespace {
 
 bool is_open(int fd) { return ::fcntl(fd, F_GETFD) != -1; }
 
-int open_something() { return ::open("/dev/null", O_RDONLY | O_CLOEXEC); }
+int open_null() { return ::open("/dev/null", O_RDONLY | O_CLOEXEC); }
 
-TEST(UniqueFd, ClosesWhenItsScopeEnds) {
-  const int fd = open_something();
+TEST(UniqueFd, ClosesInItsDestructor) {
+  const int fd = open_null();
   {
     const UniqueFd owner(fd);
     EXPECT_TRUE(owner);
@@ -22,7 +22,7 @@ TEST(UniqueFd, ClosesWhenItsScopeEnds) {
   EXPECT_FALSE(is_open(fd));
 }
 
-TEST(UniqueFd, ZeroIsADescriptorAndMinusOneIsNone) {
+TEST(UniqueFd, IsEmptyOnlyForMinusOne) {
   EXPECT_FALSE(UniqueFd());
   EXPECT_FALSE(UniqueFd(-1));
   const int saved_stdin = ::dup(0);
@@ -36,19 +36,19 @@ TEST(UniqueFd, ZeroIsADescriptorAndMinusOneIsNone) {
   }
 }
 
-TEST(UniqueFd, MovingHandsTheDescriptorOver) {
-  UniqueFd from(open_something());
+TEST(UniqueFd, MovesTheDescriptor) {
+  UniqueFd from(open_null());
   const int fd = from.get();
   const UniqueFd to(std::move(from));
   EXPECT_EQ(to.get(), fd);
-  EXPECT_FALSE(from);  // NOLINT(bugprone-use-after-move): that is what is being asked
+  EXPECT_FALSE(from);  // NOLINT(bugprone-use-after-move): moved-from is empty
   EXPECT_TRUE(is_open(fd));
 }
 
-TEST(UniqueFd, AssigningClosesWhatWasOwnedBefore) {
-  UniqueFd owner(open_something());
+TEST(UniqueFd, ClosesItsOldDescriptorOnAssignment) {
+  UniqueFd owner(open_null());
   const int first = owner.get();
-  UniqueFd other(open_something());
+  UniqueFd other(open_null());
   const int second = other.get();
   owner = std::move(other);
   EXPECT_FALSE(is_open(first));

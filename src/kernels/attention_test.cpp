@@ -8,9 +8,9 @@
 #include <limits>
 #include <vector>
 
-#include "base/kv_numbers.h"
-#include "kernels/isa_tables.h"
-#include "kernels/test_grid.h"
+#include "kernels/scalar_tables.h"
+#include "kernels/testing/grid.h"
+#include "quant/kv_dtype.h"
 
 namespace moeflux {
 namespace {
@@ -25,7 +25,7 @@ struct Shape {
   std::uint32_t key_dim, value_dim;
 };
 
-// Queries, and a block of as many positions as the one that sees most of them sees.
+// Queries, and a block with as many positions as any query sees.
 struct Block {
   Shape shape;
   std::vector<std::uint32_t> visible;
@@ -43,7 +43,7 @@ struct Block {
   std::size_t positions() const { return *std::max_element(visible.begin(), visible.end()); }
 };
 
-// Queries [first, first + count).
+// Attends with queries [first, first + count).
 void attend(const AttentionKernels& kernels, const Block& block, std::size_t first, std::size_t count,
             Attended& result) {
   kernels.attend({.queries = block.queries.row(first),
@@ -78,7 +78,7 @@ std::vector<std::uint32_t> some_visible(Random& random, std::size_t queries) {
 class AttentionOnEveryIsa : public test::OnEveryIsa {};
 INSTANTIATE_TEST_SUITE_P(, AttentionOnEveryIsa, testing::ValuesIn(compiled_kernels()), test::isa_name);
 
-TEST_P(AttentionOnEveryIsa, HasTheBitsOfTheSpecificationForShapesOfModels) {
+TEST_P(AttentionOnEveryIsa, MatchesScalarForShapesOfModels) {
   Random random(1);
   for (const Shape shape : {Shape{256, 256}, Shape{192, 128}, Shape{576, 512}})
     for (const std::size_t queries : {1u, 8u}) {
@@ -88,17 +88,17 @@ TEST_P(AttentionOnEveryIsa, HasTheBitsOfTheSpecificationForShapesOfModels) {
     }
 }
 
-TEST_P(AttentionOnEveryIsa, HasTheBitsOfTheSpecificationForEveryWidth) {
+TEST_P(AttentionOnEveryIsa, MatchesScalarForEveryWidth) {
   Random random(2);
   for (std::uint32_t dim = 1; dim <= 70; ++dim)
-    for (const Numbers kind : {Numbers::plain, Numbers::extreme, Numbers::endless}) {
+    for (const Numbers kind : {Numbers::plain, Numbers::extreme, Numbers::non_finite}) {
       const Block block(random, {dim, 71 - dim}, some_visible(random, 1 + dim % 9), kind);
       EXPECT_TRUE(same_bits(attend(*GetParam()->attention, block), attend(kScalarAttention, block)))
           << dim << " and " << 71 - dim;
     }
 }
 
-TEST_P(AttentionOnEveryIsa, HasTheBitsOfTheSpecificationForEveryNumberOfVisiblePositions) {
+TEST_P(AttentionOnEveryIsa, MatchesScalarForEveryVisibleCount) {
   Random random(3);
   std::vector<std::uint32_t> visible;
   for (std::uint32_t count = 1; count <= kAttentionBlock; ++count) visible.push_back(count);
@@ -113,7 +113,7 @@ TEST_P(AttentionOnEveryIsa, HasTheBitsOfTheSpecificationForEveryNumberOfVisibleP
   }
 }
 
-TEST_P(AttentionOnEveryIsa, GivesAQueryTheSameBitsInAnyCompany) {
+TEST_P(AttentionOnEveryIsa, GivesAQueryTheSameBitsInEveryBatch) {
   const AttentionKernels& kernels = *GetParam()->attention;
   EXPECT_TRUE(rc::check([&kernels] {
     Random random(*rc::gen::arbitrary<std::uint32_t>());
@@ -129,10 +129,10 @@ TEST_P(AttentionOnEveryIsa, GivesAQueryTheSameBitsInAnyCompany) {
   }));
 }
 
-TEST_P(AttentionOnEveryIsa, DoesNotReadKeysAndValuesThatNobodySees) {
+TEST_P(AttentionOnEveryIsa, DoesNotReadInvisibleKeysAndValues) {
   Random random(4);
   for (const std::uint32_t seen : {1u, 2u, 3u, 5u, 255u}) {
-    // What lies behind these positions belongs to nobody: the address sanitizer watches it.
+    // The address sanitizer watches the memory after these positions.
     const std::vector<float> keys(std::size_t{seen} * 7, 0.5f), values(std::size_t{seen} * 9, 0.25f);
     const Grid query = Grid::random(random, 1, 7);
     Attended result(1, 9);
@@ -154,17 +154,17 @@ TEST_P(AttentionOnEveryIsa, DoesNotReadKeysAndValuesThatNobodySees) {
   }
 }
 
-// Rows as they are kept, and what comes back of them.
-TEST_P(AttentionOnEveryIsa, KeepsRowsInTheBitsOfTheSpecification) {
+// Stored rows and their widened values.
+TEST_P(AttentionOnEveryIsa, ConvertsStoredRowsAsScalarDoes) {
   const AttentionKernels& kernels = *GetParam()->attention;
   Random random(31);
   std::vector<std::uint32_t> widths = {127, 128, 192, 256, 576};
   for (std::uint32_t n = 1; n <= 70; ++n) widths.push_back(n);
   for (const std::uint32_t n : widths)
-    for (const Numbers kind : {Numbers::plain, Numbers::extreme, Numbers::endless})
+    for (const Numbers kind : {Numbers::plain, Numbers::extreme, Numbers::non_finite})
       for (const bool is_int8 : {false, true}) {
         const Grid x = Grid::random(random, 1, n, 0, kind);
-        const std::size_t words = kv_row_words(is_int8 ? KvNumbers::int8 : KvNumbers::bf16, n);
+        const std::size_t words = kv_row_words(is_int8 ? KvDtype::int8 : KvDtype::bf16, n);
         Grid found(1, words, 3), expected(1, words, 3), back(1, n, 3), expected_back(1, n, 3);
         std::fill_n(found.data(), words, 0.0f);
         std::fill_n(expected.data(), words, 0.0f);
@@ -181,7 +181,7 @@ TEST_P(AttentionOnEveryIsa, KeepsRowsInTheBitsOfTheSpecification) {
       }
 }
 
-TEST(KeptRows, AreTheNumbersToHalfAStep) {
+TEST(StoredRows, AreWithinHalfAStep) {
   Random random(32);
   const Grid x = Grid::random(random, 1, 200);
   Grid row(1, 200), back(1, 200);
@@ -199,13 +199,13 @@ TEST(KeptRows, AreTheNumbersToHalfAStep) {
   }
 }
 
-TEST_P(AttentionOnEveryIsa, ReportsAZeroAsThePositiveOne) {
+TEST_P(AttentionOnEveryIsa, ReportsAMaxOfZeroAsPositive) {
   Random random(8);
   Block block(random, {16, 1}, {40, 7});
   for (std::size_t j = 0; j < block.positions(); ++j)
     for (std::size_t i = 0; i < 16; ++i) {
       block.queries.row(0)[i] = block.queries.row(1)[i] = 1e-30f;
-      block.keys.row(j)[i] = j % 3 == 1 ? 1e-30f : -1e-30f;  // products that vanish, but not their sign
+      block.keys.row(j)[i] = j % 3 == 1 ? 1e-30f : -1e-30f;  // products underflow but keep their sign
     }
   const Attended result = attend(*GetParam()->attention, block);
   EXPECT_TRUE(same_bits(result, attend(kScalarAttention, block)));
@@ -215,10 +215,10 @@ TEST_P(AttentionOnEveryIsa, ReportsAZeroAsThePositiveOne) {
   }
 }
 
-TEST_P(AttentionOnEveryIsa, MergesAndFinishesByTheBitsOfTheSpecification) {
+TEST_P(AttentionOnEveryIsa, MergesAndFinishesAsScalarDoes) {
   Random random(5);
   for (std::uint32_t dim = 1; dim <= 70; ++dim)
-    for (const Numbers kind : {Numbers::plain, Numbers::extreme, Numbers::endless}) {
+    for (const Numbers kind : {Numbers::plain, Numbers::extreme, Numbers::non_finite}) {
       const Grid block_out = Grid::random(random, 1, dim, 0, kind),
                  block = Grid::random(random, 1, 2, 0, kind);
       Grid expected_out = Grid::random(random, 1, dim, 0, kind),
@@ -255,7 +255,7 @@ double dot_of_sizes(const float* a, const float* b, std::size_t n) {
   return sum;
 }
 
-// One query of a block in double arithmetic, and how far a float's may be from it.
+// One query of a block in double arithmetic, and the allowed error of a float computation.
 struct Expected {
   double max = -std::numeric_limits<double>::infinity(), sum = 0;
   std::vector<double> out;
@@ -278,8 +278,8 @@ Expected in_double(const Block& block, std::size_t query) {
     expected.max_error = std::max(expected.max_error, error);
   }
   const double range = expected.max - *std::min_element(scores.begin(), scores.end());
-  // An error before an exponential is a relative one after it: of the score, of the largest and of their
-  // difference. 4 roundings of the exponential itself; 10 % because e^x - 1 is more than x.
+  // An error before an exponential is a relative error after it: of the score, of the largest score and of
+  // their difference. The exponential itself adds 4 roundings; 10 % because e^x - 1 exceeds x.
   const double p_error = 1.1 * (2 * expected.max_error + range * kRounding + 4 * kRounding);
   expected.out.resize(block.shape.value_dim);
   expected.out_error.resize(block.shape.value_dim);
@@ -295,7 +295,7 @@ Expected in_double(const Block& block, std::size_t query) {
   return expected;
 }
 
-TEST(AttentionInFloat, IsThatOfDoubleArithmetic) {
+TEST(ScalarAttention, IsCloseToDouble) {
   Random random(6);
   for (const Shape shape : {Shape{1, 1}, Shape{17, 5}, Shape{40, 64}, Shape{256, 31}}) {
     const Block block(random, shape, {1, 2, 16, 100, 255, 256});
@@ -310,7 +310,30 @@ TEST(AttentionInFloat, IsThatOfDoubleArithmetic) {
   }
 }
 
-TEST(AttentionInFloat, OfSeveralBlocksIsTheSoftmaxOverAllPositions) {
+// With all scores zero every position has weight 1, so the sums are integers: those of 1, 2, ... `visible`.
+TEST_P(AttentionOnEveryIsa, UsesEveryVisiblePositionAndNoOther) {
+  constexpr std::uint32_t kKeyDim = 19, kValueDim = 33;
+  Random random(8);
+  for (const std::uint32_t visible : {1u, 2u, 15u, 16u, 17u, 254u, 255u, 256u})
+    for (const std::size_t queries : {1u, 5u}) {
+      std::vector<std::uint32_t> seen(queries, visible);
+      seen.push_back(kAttentionBlock);  // so that the positions after `visible` exist
+      Block block(random, {kKeyDim, kValueDim}, seen);
+      for (std::size_t q = 0; q < seen.size(); ++q) std::fill_n(block.queries.row(q), kKeyDim, 0.0f);
+      for (std::uint32_t j = 0; j < kAttentionBlock; ++j)
+        std::fill_n(block.values.row(j), kValueDim, static_cast<float>(j + 1));
+      const Attended result = attend(*GetParam()->attention, block);
+      for (std::size_t q = 0; q < queries; ++q) {
+        EXPECT_EQ(result.max.data()[q], 0.0f) << visible;
+        EXPECT_EQ(result.sum.data()[q], static_cast<float>(visible));
+        for (std::size_t c = 0; c < kValueDim; ++c)
+          EXPECT_EQ(result.out.row(q)[c], static_cast<float>(visible * (visible + 1) / 2))
+              << visible << ", " << c;
+      }
+    }
+}
+
+TEST(ScalarAttention, MergedBlocksAreTheSoftmaxOverAllPositions) {
   Random random(7);
   constexpr Shape kShape{64, 24};
   constexpr std::uint32_t kLast = 77;  // positions of the fourth block
@@ -319,7 +342,7 @@ TEST(AttentionInFloat, OfSeveralBlocksIsTheSoftmaxOverAllPositions) {
       {random, kShape, whole}, {random, kShape, whole}, {random, kShape, whole}, {random, kShape, {kLast}}};
   for (Block& block : blocks) {
     block.queries = blocks[0].queries;
-    block.scale = 1.5f;  // so that some positions count much more than others
+    block.scale = 1.5f;  // so that weights differ widely
   }
 
   float max = -std::numeric_limits<float>::infinity(), sum = 0;
@@ -345,7 +368,7 @@ TEST(AttentionInFloat, OfSeveralBlocksIsTheSoftmaxOverAllPositions) {
   }
 }
 
-TEST(AttentionInFloat, BeginsFromNothing) {
+TEST(ScalarAttention, MergesIntoAnEmptyState) {
   float max = -std::numeric_limits<float>::infinity(), sum = 0;
   float out[2] = {0, 0};
   const float block[2] = {3, -0.5f};

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/aligned_buffer.h"
-#include "kernels/isa_tables.h"
-#include "kernels/test_grid.h"
+#include "kernels/scalar_tables.h"
+#include "kernels/testing/grid.h"
 
 namespace moeflux {
 namespace {
@@ -23,13 +23,13 @@ using test::Numbers;
 using test::Random;
 using test::same_bits;
 
-// Queries, and a block of so many positions, kept as bytes.
+// Queries, and a block of `rows` positions, stored as bytes.
 struct Block {
   ByteBlockShape shape;
   std::uint32_t rows;
   Grid queries, keys, values;  // as floats
-  std::vector<float> kept_keys,
-      kept_values;  // without a word to spare: the address sanitizer watches what is behind
+  std::vector<float> stored_keys,
+      stored_values;  // without a word to spare: the address sanitizer watches what is behind
   float scale;
 
   Block(Random& random, ByteBlockShape dims, std::uint32_t query_count, std::uint32_t positions,
@@ -46,25 +46,25 @@ struct Block {
   void keep() {
     const auto narrow = [](const Grid& from, std::vector<float>& to) {
       const auto cols = static_cast<std::uint32_t>(from.cols());
-      const std::size_t words = kv_row_words(KvNumbers::int8, cols);
+      const std::size_t words = kv_row_words(KvDtype::int8, cols);
       to.assign(from.rows() * words, 0.0f);
       for (std::size_t r = 0; r < from.rows(); ++r)
         kScalarAttention.narrow_int8(from.row(r), cols, to.data() + r * words);
     };
-    narrow(keys, kept_keys);
-    narrow(values, kept_values);
+    narrow(keys, stored_keys);
+    narrow(values, stored_values);
   }
 
-  static KeptBytes kept(const std::vector<float>& rows_of, std::uint32_t dim) {
+  static StoredBytes kept(const std::vector<float>& rows_of, std::uint32_t dim) {
     return {.codes = reinterpret_cast<const std::int8_t*>(rows_of.data()),
             .scales = rows_of.data() + kv_code_words(dim),
-            .stride = kv_row_words(KvNumbers::int8, dim)};
+            .stride = kv_row_words(KvDtype::int8, dim)};
   }
 
   AlignedBuffer open(const ByteAttentionKernels& kernels, std::uint32_t positions) const {
     AlignedBuffer block = std::move(*AlignedBuffer::create(shape.bytes()));
     std::memset(block.data(), 0x5a, shape.bytes());
-    kernels.open(shape, kept(kept_keys, shape.key_dim), kept(kept_values, shape.value_dim), positions,
+    kernels.open(shape, kept(stored_keys, shape.key_dim), kept(stored_values, shape.value_dim), positions,
                  block.data());
     return block;
   }
@@ -76,7 +76,7 @@ struct Block {
   }
 };
 
-// Queries [first, first + count).
+// Attends with queries [first, first + count).
 void attend(const ByteAttentionKernels& kernels, const Block& block, const std::byte* opened,
             const Grid& queries, std::uint32_t visible, std::size_t first, std::size_t count,
             Attended& result) {
@@ -111,7 +111,7 @@ class ByteAttentionOnEveryIsa : public test::OnEveryIsa {
 };
 INSTANTIATE_TEST_SUITE_P(, ByteAttentionOnEveryIsa, testing::ValuesIn(compiled_kernels()), test::isa_name);
 
-TEST_P(ByteAttentionOnEveryIsa, HasTheBitsOfTheSpecificationForShapesOfModels) {
+TEST_P(ByteAttentionOnEveryIsa, MatchesScalarForShapesOfModels) {
   Random random(1);
   for (const ByteBlockShape shape :
        {ByteBlockShape{256, 256}, ByteBlockShape{192, 128}, ByteBlockShape{576, 512}})
@@ -122,10 +122,10 @@ TEST_P(ByteAttentionOnEveryIsa, HasTheBitsOfTheSpecificationForShapesOfModels) {
     }
 }
 
-TEST_P(ByteAttentionOnEveryIsa, HasTheBitsOfTheSpecificationForEveryWidth) {
+TEST_P(ByteAttentionOnEveryIsa, MatchesScalarForEveryWidth) {
   Random random(2);
   for (std::uint32_t dim = 1; dim <= 140; ++dim)
-    for (const Numbers kind : {Numbers::plain, Numbers::extreme, Numbers::endless}) {
+    for (const Numbers kind : {Numbers::plain, Numbers::extreme, Numbers::non_finite}) {
       const auto rows = static_cast<std::uint32_t>(1 + random() % kAttentionBlock);
       const Block block(random, {dim, 141 - dim}, 1 + dim % 9, rows, kind);
       EXPECT_TRUE(same_bits(attend(kernels(), block), attend(kScalarByteAttention, block)))
@@ -133,7 +133,7 @@ TEST_P(ByteAttentionOnEveryIsa, HasTheBitsOfTheSpecificationForEveryWidth) {
     }
 }
 
-TEST_P(ByteAttentionOnEveryIsa, HasTheBitsOfTheSpecificationForEveryNumberOfVisiblePositions) {
+TEST_P(ByteAttentionOnEveryIsa, MatchesScalarForEveryVisibleCount) {
   Random random(3);
   const Block block(random, {70, 90}, 5, kAttentionBlock);
   for (std::uint32_t visible = 1; visible <= kAttentionBlock; ++visible)
@@ -141,7 +141,7 @@ TEST_P(ByteAttentionOnEveryIsa, HasTheBitsOfTheSpecificationForEveryNumberOfVisi
         << visible;
 }
 
-TEST_P(ByteAttentionOnEveryIsa, DoesNotSeeWhatLiesBehindTheVisiblePositions) {
+TEST_P(ByteAttentionOnEveryIsa, IgnoresInvisiblePositions) {
   Random random(4);
   for (const std::uint32_t visible : {1u, 2u, 15u, 16u, 17u, 63u, 64u, 65u, 255u}) {
     Block block(random, {40, 24}, 3, kAttentionBlock);
@@ -152,13 +152,13 @@ TEST_P(ByteAttentionOnEveryIsa, DoesNotSeeWhatLiesBehindTheVisiblePositions) {
     }
     block.keep();
     EXPECT_TRUE(same_bits(attend(kernels(), block, visible), before)) << visible;
-    // Nor what is not there.
+    // Nor missing positions.
     block.rows = visible;
     EXPECT_TRUE(same_bits(attend(kernels(), block, visible), before)) << visible;
   }
 }
 
-TEST_P(ByteAttentionOnEveryIsa, OpensBlocksAndNarrowsQueriesToTheBytesOfTheSpecification) {
+TEST_P(ByteAttentionOnEveryIsa, OpensBlocksAndNarrowsQueriesAsScalarDoes) {
   Random random(5);
   for (const ByteBlockShape shape :
        {ByteBlockShape{256, 256}, ByteBlockShape{17, 3}, ByteBlockShape{130, 80}})
@@ -176,7 +176,7 @@ TEST_P(ByteAttentionOnEveryIsa, OpensBlocksAndNarrowsQueriesToTheBytesOfTheSpeci
     }
 }
 
-TEST_P(ByteAttentionOnEveryIsa, GivesAQueryTheSameBitsInAnyCompany) {
+TEST_P(ByteAttentionOnEveryIsa, GivesAQueryTheSameBitsInEveryBatch) {
   EXPECT_TRUE(rc::check([this] {
     Random random(*rc::gen::arbitrary<std::uint32_t>());
     const ByteBlockShape shape{*rc::gen::inRange(1u, 150u), *rc::gen::inRange(1u, 150u)};
@@ -214,7 +214,7 @@ TEST_P(ByteAttentionOnEveryIsa, SumsTheLargestNumbersExactly) {
   }
 }
 
-// What the bytes say, attended to in double arithmetic.
+// Attention over the same bytes in double arithmetic.
 struct Expected {
   double max = -HUGE_VAL, sum = 0;
   std::vector<double> out;
@@ -222,14 +222,14 @@ struct Expected {
 
 Expected in_double(const Block& block, std::size_t query) {
   const std::uint32_t key_dim = block.shape.key_dim, value_dim = block.shape.value_dim;
-  std::vector<float> bytes(kv_row_words(KvNumbers::int8, key_dim)), q(key_dim),
+  std::vector<float> bytes(kv_row_words(KvDtype::int8, key_dim)), q(key_dim),
       row(std::max(key_dim, value_dim));
   kScalarAttention.narrow_int8(block.queries.row(query), key_dim, bytes.data());
   kScalarAttention.widen_int8(bytes.data(), key_dim, q.data());
   Expected expected;
   std::vector<double> scores(block.rows);
   for (std::uint32_t j = 0; j < block.rows; ++j) {
-    kScalarAttention.widen_int8(block.kept_keys.data() + j * bytes.size(), key_dim, row.data());
+    kScalarAttention.widen_int8(block.stored_keys.data() + j * bytes.size(), key_dim, row.data());
     for (std::uint32_t c = 0; c < key_dim; ++c) scores[j] += double{q[c]} * row[c];
     scores[j] *= block.scale;
     expected.max = std::max(expected.max, scores[j]);
@@ -238,14 +238,14 @@ Expected in_double(const Block& block, std::size_t query) {
   for (std::uint32_t j = 0; j < block.rows; ++j) {
     const double p = std::exp(scores[j] - expected.max);
     expected.sum += p;
-    kScalarAttention.widen_int8(block.kept_values.data() + j * kv_row_words(KvNumbers::int8, value_dim),
+    kScalarAttention.widen_int8(block.stored_values.data() + j * kv_row_words(KvDtype::int8, value_dim),
                                 value_dim, row.data());
     for (std::uint32_t c = 0; c < value_dim; ++c) expected.out[c] += p * row[c];
   }
   return expected;
 }
 
-TEST(AttentionOverBytes, IsThatOfDoubleArithmeticOverTheSameBytes) {
+TEST(ScalarByteAttention, IsCloseToDoubleOverTheSameBytes) {
   Random random(7);
   for (const ByteBlockShape shape : {ByteBlockShape{1, 1}, ByteBlockShape{70, 64}, ByteBlockShape{256, 100}})
     for (const std::uint32_t rows : {1u, 16u, 100u, 256u}) {
@@ -255,7 +255,7 @@ TEST(AttentionOverBytes, IsThatOfDoubleArithmeticOverTheSameBytes) {
         const Expected expected = in_double(block, query);
         EXPECT_NEAR(result.max.data()[query], expected.max, 1e-5);
         EXPECT_NEAR(result.sum.data()[query], expected.sum, 1e-5 * expected.sum);
-        // A word is half a step of 1 / 32767 from its number, for each of the positions.
+        // Each word has an error of half a step of 1 / 32767.
         const double most = 2.0 * rows / 65534 + 1e-4;
         for (std::size_t c = 0; c < shape.value_dim; ++c)
           EXPECT_NEAR(result.out.row(query)[c], expected.out[c], most) << query << ", " << c;
@@ -263,7 +263,27 @@ TEST(AttentionOverBytes, IsThatOfDoubleArithmeticOverTheSameBytes) {
     }
 }
 
-TEST(AttentionOverBytes, KeepsManyPositionsThatCountLittleBesideOneThatCountsMuch) {
+// With all scores zero every position has weight 1; only the last has a value.
+TEST_P(ByteAttentionOnEveryIsa, UsesTheLastVisiblePosition) {
+  constexpr std::uint32_t kDim = 70;
+  Random random(9);
+  for (const std::uint32_t rows : {1u, 2u, 16u, 17u, 254u, 255u, 256u}) {
+    Block block(random, {kDim, kDim}, 3, rows);
+    for (std::size_t q = 0; q < 3; ++q) std::fill_n(block.queries.row(q), kDim, 0.0f);
+    for (std::uint32_t j = 0; j < rows; ++j)
+      std::fill_n(block.values.row(j), kDim, j + 1 == rows ? 127.0f : 0.0f);
+    block.keep();
+    const Attended result = attend(kernels(), block);
+    for (std::size_t q = 0; q < 3; ++q) {
+      EXPECT_EQ(result.max.data()[q], 0.0f) << rows;
+      EXPECT_EQ(result.sum.data()[q], static_cast<float>(rows));
+      for (std::size_t c = 0; c < kDim; ++c)
+        EXPECT_NEAR(result.out.row(q)[c], 127.0f, 1e-4f) << rows << ", " << c;
+    }
+  }
+}
+
+TEST(ScalarByteAttention, KeepsManySmallWeightsBesideALargeOne) {
   Random random(8);
   Block block(random, {64, 64}, 1, kAttentionBlock);
   std::fill_n(block.queries.row(0), 64, 1.0f);

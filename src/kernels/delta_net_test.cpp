@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "base/aligned_buffer.h"
-#include "base/delta_state.h"
-#include "kernels/isa_tables.h"
-#include "kernels/test_grid.h"
+#include "kernels/scalar_tables.h"
+#include "kernels/testing/grid.h"
+#include "quant/delta_state.h"
 
 namespace moeflux {
 namespace {
@@ -23,7 +23,7 @@ using test::Random;
 using test::same_bits;
 
 constexpr double kRounding = 0x1p-24, kExp = 4 * kRounding, kSecondOrder = 1.01;
-constexpr Numbers kKinds[] = {Numbers::plain, Numbers::extreme, Numbers::endless};
+constexpr Numbers kKinds[] = {Numbers::plain, Numbers::extreme, Numbers::non_finite};
 
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
@@ -45,7 +45,7 @@ struct Convolved {
       : y(in.x.rows(), in.x.cols(), 2), state(in.state.rows(), in.state.cols(), 1) {}
 };
 
-// Rows [first, first + rows), from the state `before`.
+// Computes rows [first, first + rows) from the state `before`.
 void convolve(const DeltaNetKernels& kernels, const Convolution& in, std::size_t first, std::size_t rows,
               const Grid& before, Convolved& out) {
   kernels.conv({.x = in.x.row(first),
@@ -70,7 +70,7 @@ Convolved convolve(const DeltaNetKernels& kernels, const Convolution& in) {
 class ConvolutionOnEveryIsa : public test::OnEveryIsa {};
 INSTANTIATE_TEST_SUITE_P(, ConvolutionOnEveryIsa, testing::ValuesIn(compiled_kernels()), test::isa_name);
 
-TEST_P(ConvolutionOnEveryIsa, HasTheBitsOfTheSpecification) {
+TEST_P(ConvolutionOnEveryIsa, MatchesScalar) {
   Random random(1);
   for (std::uint32_t channels = 1; channels <= 70; ++channels)
     for (const std::uint32_t width : {1u, 2u, 4u, 8u, 9u, 17u})
@@ -82,7 +82,7 @@ TEST_P(ConvolutionOnEveryIsa, HasTheBitsOfTheSpecification) {
       }
 }
 
-TEST_P(ConvolutionOnEveryIsa, OfRowsAtOnceIsThatOfRowAfterRow) {
+TEST_P(ConvolutionOnEveryIsa, OfABatchMatchesRowByRow) {
   const DeltaNetKernels& kernels = *GetParam()->delta_net;
   EXPECT_TRUE(rc::check([&kernels] {
     Random random(*rc::gen::arbitrary<std::uint32_t>());
@@ -100,8 +100,9 @@ TEST_P(ConvolutionOnEveryIsa, OfRowsAtOnceIsThatOfRowAfterRow) {
   }));
 }
 
-// One row, as in decoding, of more channels than are asked for ahead; the new state at whole cache lines, and not.
-TEST_P(ConvolutionOnEveryIsa, OfOneRowHasTheBitsOfTheSpecificationWhereverItsStateLies) {
+// One row, as in decoding, of more channels than the prefetch distance, with the new state at cache lines and
+// elsewhere.
+TEST_P(ConvolutionOnEveryIsa, OfOneRowMatchesScalarForAnyStateAlignment) {
   Random random(4);
   for (const std::uint32_t channels : {16u, 512u, 528u, 1040u, 1050u}) {
     const Convolution in(random, 1, channels, 4);
@@ -131,7 +132,7 @@ TEST_P(ConvolutionOnEveryIsa, OfOneRowHasTheBitsOfTheSpecificationWhereverItsSta
   }
 }
 
-TEST(ConvolutionInFloat, IsThatOfDoubleArithmetic) {
+TEST(ScalarConvolution, IsCloseToDouble) {
   Random random(2);
   for (const std::uint32_t width : {1u, 4u, 11u}) {
     const Convolution in(random, 20, 13, width);
@@ -145,7 +146,7 @@ TEST(ConvolutionInFloat, IsThatOfDoubleArithmetic) {
           sum += double{input} * in.weight.row(c)[k];
           sizes += std::fabs(double{input} * in.weight.row(c)[k]);
         }
-        // A silu is nowhere steeper than 1.1, and has the errors of an exponential, a sum and a quotient.
+        // The slope of silu is at most 1.1; it adds the errors of an exponential, a sum and a quotient.
         const double silu = sum * sigmoid(sum);
         const double error = 1.1 * width * kRounding * sizes + (kExp + 2 * kRounding) * std::fabs(silu);
         EXPECT_NEAR(out.y.row(t)[c], silu, error * kSecondOrder) << t << ", " << c;
@@ -153,7 +154,7 @@ TEST(ConvolutionInFloat, IsThatOfDoubleArithmetic) {
   }
 }
 
-TEST(ConvolutionInFloat, RemembersItsLastInputs) {
+TEST(ScalarConvolution, StoresItsLastInputs) {
   Random random(3);
   const Convolution few(random, 2, 5, 4), many(random, 6, 5, 4);
   const Convolved after_few = convolve(kScalarDeltaNet, few), after_many = convolve(kScalarDeltaNet, many);
@@ -180,7 +181,7 @@ struct Head {
         state(Grid::random(random, key_dim, value_dim, 0, kind)) {}
 };
 
-// The state's number for a key and a channel; `state` is its memory.
+// The entry of the state for a key and a channel; `state` is its memory.
 float number_of(const Grid& state, std::size_t key, std::size_t value) {
   return state.data()[DeltaStateShape{state.rows(), state.cols()}.place(key, value)];
 }
@@ -226,7 +227,7 @@ testing::AssertionResult same_bits(const Recalled& a, const Recalled& b) {
 class DeltaRuleOnEveryIsa : public test::OnEveryIsa {};
 INSTANTIATE_TEST_SUITE_P(, DeltaRuleOnEveryIsa, testing::ValuesIn(compiled_kernels()), test::isa_name);
 
-TEST_P(DeltaRuleOnEveryIsa, HasTheBitsOfTheSpecification) {
+TEST_P(DeltaRuleOnEveryIsa, MatchesScalar) {
   Random random(4);
   for (std::uint32_t dim = 1; dim <= 70; ++dim)
     for (const Numbers kind : kKinds) {
@@ -242,14 +243,14 @@ TEST_P(DeltaRuleOnEveryIsa, HasTheBitsOfTheSpecification) {
     }
 }
 
-TEST_P(DeltaRuleOnEveryIsa, OfRowsAtOnceIsThatOfRowAfterRow) {
+TEST_P(DeltaRuleOnEveryIsa, OfABatchMatchesRowByRow) {
   const DeltaNetKernels& kernels = *GetParam()->delta_net;
   EXPECT_TRUE(rc::check([&kernels] {
     Random random(*rc::gen::arbitrary<std::uint32_t>());
     const Head in(random, *rc::gen::inRange(1u, 9u), *rc::gen::inRange(1u, 40u), *rc::gen::inRange(1u, 100u));
     Recalled stepwise(in);
     stepwise.state = in.state;
-    // A state may become the one after it.
+    // The state may be updated in place.
     for (std::size_t row = 0; row < in.keys.rows(); ++row)
       recall(kernels, in, row, 1, stepwise.state, stepwise);
     RC_ASSERT(same_bits(stepwise, recall(kernels, in)));
@@ -258,10 +259,10 @@ TEST_P(DeltaRuleOnEveryIsa, OfRowsAtOnceIsThatOfRowAfterRow) {
 
 // ---- One row of many heads ------------------------------------------------------------------------------
 
-// Heads of one row; their states are one after another, as a session has them.
+// Heads of one row; their states are consecutive, as in a session.
 struct Step {
   std::vector<Head> heads;
-  AlignedBuffer states;  // before, and then after
+  AlignedBuffer states;  // those before, then those after
   std::size_t state_size;
 
   Step(Random& random, std::size_t count, std::uint32_t key_dim, std::uint32_t value_dim,
@@ -275,7 +276,7 @@ struct Step {
   float* after(std::size_t head) { return before(heads.size() + head); }
 };
 
-// The step's outputs, and its states after it: in the second half of its memory, or where they were before.
+// The outputs of a step, and its states afterwards: in the second half of its memory, or in place.
 std::vector<Recalled> take(const DeltaNetKernels& kernels, Step& step, bool in_place = false) {
   std::vector<DeltaHead> heads;
   std::vector<Recalled> out;
@@ -296,7 +297,7 @@ std::vector<Recalled> take(const DeltaNetKernels& kernels, Step& step, bool in_p
 class DeltaStepOnEveryIsa : public test::OnEveryIsa {};
 INSTANTIATE_TEST_SUITE_P(, DeltaStepOnEveryIsa, testing::ValuesIn(compiled_kernels()), test::isa_name);
 
-TEST_P(DeltaStepOnEveryIsa, IsTheRuleOfEachHead) {
+TEST_P(DeltaStepOnEveryIsa, MatchesTheDeltaRuleOfEachHead) {
   const DeltaNetKernels& kernels = *GetParam()->delta_net;
   Random random(9);
   constexpr std::pair<std::uint32_t, std::uint32_t> kShapes[] = {
@@ -312,7 +313,7 @@ TEST_P(DeltaStepOnEveryIsa, IsTheRuleOfEachHead) {
       }
 }
 
-TEST_P(DeltaStepOnEveryIsa, LeavesTheStateBeforeItAsItWas) {
+TEST_P(DeltaStepOnEveryIsa, DoesNotChangeTheStateBefore) {
   Random random(10);
   Step step(random, 5, 128, 128);
   take(*GetParam()->delta_net, step);
@@ -321,7 +322,7 @@ TEST_P(DeltaStepOnEveryIsa, LeavesTheStateBeforeItAsItWas) {
         << i;
 }
 
-TEST_P(DeltaStepOnEveryIsa, MayReplaceTheState) {
+TEST_P(DeltaStepOnEveryIsa, MayUpdateTheStateInPlace) {
   Random random(11);
   Step step(random, 5, 128, 128);
   const std::vector<Recalled> out = take(*GetParam()->delta_net, step, true);
@@ -331,8 +332,8 @@ TEST_P(DeltaStepOnEveryIsa, MayReplaceTheState) {
 
 // ---- In double arithmetic -------------------------------------------------------------------------------
 
-// The rule for one value channel in double arithmetic, with a bound on the distance of a float computation
-// from it that is carried along: every line adds the error of what it reads and that of its own rounding.
+// The rule for one value channel in double arithmetic, with a bound on the error of a float computation:
+// every line adds the error of its inputs and that of its own rounding.
 class Channel {
  public:
   Channel(const Head& in, std::size_t v) : in_(in), v_(v) {
@@ -386,7 +387,7 @@ class Channel {
   std::vector<double> state_, error_;
 };
 
-TEST(DeltaRuleInFloat, IsThatOfDoubleArithmetic) {
+TEST(ScalarDeltaRule, IsCloseToDouble) {
   Random random(5);
   for (const auto& [key_dim, value_dim] :
        {std::pair{1u, 1u}, std::pair{7u, 3u}, std::pair{128u, 20u}, std::pair{9u, 40u}}) {
@@ -405,7 +406,7 @@ TEST(DeltaRuleInFloat, IsThatOfDoubleArithmetic) {
   }
 }
 
-TEST(DeltaRuleInFloat, RecallsAValueByItsKey) {
+TEST(ScalarDeltaRule, RecallsAValueByItsKey) {
   Random random(6);
   Head in(random, 1, 4, 3);
   for (std::size_t k = 0; k < 4; ++k) in.keys.row(0)[k] = in.queries.row(0)[k] = k == 2 ? 1.0f : 0.0f;
@@ -419,7 +420,7 @@ TEST(DeltaRuleInFloat, RecallsAValueByItsKey) {
 class DecayBetaOnEveryIsa : public test::OnEveryIsa {};
 INSTANTIATE_TEST_SUITE_P(, DecayBetaOnEveryIsa, testing::ValuesIn(compiled_kernels()), test::isa_name);
 
-TEST_P(DecayBetaOnEveryIsa, HasTheBitsOfTheSpecification) {
+TEST_P(DecayBetaOnEveryIsa, MatchesScalar) {
   Random random(7);
   for (std::uint32_t n = 1; n <= 70; ++n)
     for (const Numbers kind : kKinds) {
@@ -435,12 +436,12 @@ TEST_P(DecayBetaOnEveryIsa, HasTheBitsOfTheSpecification) {
     }
 }
 
-TEST_P(DecayBetaOnEveryIsa, HasTheBitsOfTheSpecificationForFloatsOfEverySize) {
+TEST_P(DecayBetaOnEveryIsa, MatchesScalarForFloatsOfEverySize) {
   constexpr std::uint32_t kStep = 4099, kCount = 0xffffffffu / kStep;
   Grid a(1, kCount), rate(1, kCount), zero(1, kCount);
   for (std::uint32_t i = 0; i < kCount; ++i) {
     a.data()[i] = std::bit_cast<float>(i * kStep);
-    rate.data()[i] = i % 2 == 0 ? -1.0f : -0.01f;  // the second leaves more of large logarithms to see
+    rate.data()[i] = i % 2 == 0 ? -1.0f : -0.01f;  // the second makes large logarithms visible
     zero.data()[i] = 0.0f;
   }
   Grid decay(1, kCount), beta(1, kCount), expected_decay(1, kCount), expected_beta(1, kCount);
@@ -452,7 +453,7 @@ TEST_P(DecayBetaOnEveryIsa, HasTheBitsOfTheSpecificationForFloatsOfEverySize) {
   EXPECT_TRUE(same_bits(beta, expected_beta));
 }
 
-TEST(DecayBetaInFloat, IsThatOfDoubleArithmetic) {
+TEST(ScalarDecayBeta, IsCloseToDouble) {
   Random random(8);
   constexpr std::uint32_t kCount = 3000;
   Grid a = Grid::random(random, 1, kCount), rate = Grid::random(random, 1, kCount);
@@ -467,9 +468,9 @@ TEST(DecayBetaInFloat, IsThatOfDoubleArithmetic) {
   for (std::uint32_t i = 0; i < kCount; ++i) {
     const double x = double{a.data()[i]} + dt_bias.data()[i], r = rate.data()[i];
     const double softplus = std::log1p(std::exp(x));
-    // The sum's rounding comes through softplus, whose slope is a sigmoid; softplus has errors of its own,
-    // of an exponential, a logarithm of as many units, and a sum; then comes the product. All of it is
-    // relative to the decay, because it is in its exponent.
+    // The rounding of the sum passes through softplus, whose slope is a sigmoid. Softplus adds the errors of
+    // an exponential, of a logarithm with as many units, and of a sum; then comes the product. All errors are
+    // relative to the decay, because they are in its exponent.
     const double exponent_error =
         std::fabs(r) * (std::fabs(x) * kRounding * sigmoid(x) + softplus * (2 * kExp + 2 * kRounding));
     const double expected = std::exp(r * softplus);

@@ -11,7 +11,7 @@
 
 #include "base/arithmetic.h"
 #include "kernels/kernel_table.h"
-#include "kernels/test_grid.h"
+#include "kernels/testing/grid.h"
 #include "quant/testing/random_matrix.h"
 
 namespace moeflux {
@@ -27,9 +27,9 @@ using test::scalar;
 
 constexpr std::array kBatches = {1u, 2u, 3u, 4u, 5u, 7u, 8u, 9u, 15u, 17u, 65u};
 
-// Rows as bytes, as a kernel of `table` makes them. Gaps between the rows stay as they are.
+// Rows quantized by a kernel of `table`. Gaps between the rows keep a canary.
 struct QuantizedRows {
-  static constexpr std::int8_t kCanary = -128;  // no code
+  static constexpr std::int8_t kCanary = -128;  // not a code
   std::size_t stride;
   std::vector<std::int8_t> codes, fine;
   Grid scales, sums, fine_sums;
@@ -55,9 +55,9 @@ struct QuantizedRows {
 using Int8OnEveryIsa = OnEveryIsa;
 INSTANTIATE_TEST_SUITE_P(, Int8OnEveryIsa, testing::ValuesIn(compiled_kernels()), test::isa_name);
 
-TEST_P(Int8OnEveryIsa, QuantizesToTheScalarBits) {
+TEST_P(Int8OnEveryIsa, QuantizesAsScalarDoes) {
   Random random(1);
-  for (const Numbers kind : {Numbers::plain, Numbers::extreme, Numbers::endless})
+  for (const Numbers kind : {Numbers::plain, Numbers::extreme, Numbers::non_finite})
     for (const std::size_t cols : {32u, 64u, 96u, 128u, 160u, 2048u})
       for (int round = 0; round < 20; ++round) {
         const Grid x = Grid::random(random, 3, cols, 5, kind);
@@ -71,7 +71,7 @@ TEST_P(Int8OnEveryIsa, QuantizesToTheScalarBits) {
       }
 }
 
-TEST(Int8Quantization, RoundsToTheNearestOf255Numbers) {
+TEST(Int8Quantization, RoundsToTheNearestCode) {
   Random random(2);
   const Grid x = Grid::random(random, 40, 192);
   const QuantizedRows rows(scalar(), x, 0);
@@ -101,10 +101,10 @@ TEST(Int8Quantization, RoundsToTheNearestOf255Numbers) {
     }
 }
 
-TEST(Int8Quantization, TiesGoToEven) {
+TEST(Int8Quantization, RoundsTiesToEven) {
   Grid x(1, 32);
   std::fill_n(x.row(0), 32, 0.0f);
-  x.row(0)[0] = 127;  // so the scale is 1
+  x.row(0)[0] = 127;  // makes the scale 1
   x.row(0)[1] = 0.5f;
   x.row(0)[2] = 1.5f;
   x.row(0)[3] = -2.5f;
@@ -114,10 +114,10 @@ TEST(Int8Quantization, TiesGoToEven) {
             (std::vector<std::int8_t>{127, 0, 2, -2, 0}));
 }
 
-TEST(Int8Quantization, GroupsOfNothingAndOfNoNumbersAreWhole) {
+TEST(Int8Quantization, HandlesTinyAndNonFiniteGroups) {
   Grid x(1, 192);
   std::fill_n(x.row(0), 192, 0.0f);
-  x.row(0)[3] = 1e-38f;  // nothing
+  x.row(0)[3] = 1e-38f;  // below kMinCoded
   x.row(0)[64] = std::numeric_limits<float>::infinity();
   x.row(0)[130] = std::numeric_limits<float>::quiet_NaN();
   x.row(0)[131] = 5;
@@ -131,10 +131,10 @@ TEST(Int8Quantization, GroupsOfNothingAndOfNoNumbersAreWhole) {
 
 struct Layout {
   std::size_t gap = 0, block_gap = 0;
-  bool chosen_rows = false;  // x has rows that are not multiplied, and some are multiplied twice
+  bool chosen_rows = false;  // leave out some rows of x and repeat others
 };
 
-// A matrix, rows of bytes to multiply it with, and all that a kernel wants to know about them.
+// A matrix, rows of bytes to multiply it with, and the arguments of a kernel.
 class Product {
  public:
   Product(const RandomMatrix& matrix, std::uint32_t batch, Random& random, Layout layout = {},
@@ -152,7 +152,7 @@ class Product {
       x_rows_.push_back(layout.chosen_rows ? (i * 5 + 1) % (batch + 2) : i);
   }
 
-  Grid run(const KernelTable& table, bool fine = false, bool asks = false) const {
+  Grid run(const KernelTable& table, bool fine = false, bool prefetch = false) const {
     Grid y(batch_, view_.rows, layout_.gap);
     Int8Args args;
     args.blocks = blocks_.data();
@@ -174,7 +174,7 @@ class Product {
     }
     args.x_rows = layout_.chosen_rows ? x_rows_.data() : nullptr;
     args.batch = batch_;
-    args.asks = asks;
+    args.prefetch = prefetch;
     args.y = y.data();
     args.y_stride = y.stride();
     affine_kernel(*table.int8, affine_.bits)(args);
@@ -203,7 +203,7 @@ class Product {
   std::vector<std::uint32_t> x_rows_;
 };
 
-TEST_P(Int8OnEveryIsa, MultipliesToTheScalarBits) {
+TEST_P(Int8OnEveryIsa, MultipliesAsScalarDoes) {
   Random random(3);
   for (const std::uint32_t bits : kBits)
     for (const std::uint32_t group : {32u, 64u, 128u})
@@ -214,22 +214,22 @@ TEST_P(Int8OnEveryIsa, MultipliesToTheScalarBits) {
           const Layout layout =
               batch % 3 == 0 ? Layout{.gap = 5, .block_gap = 576, .chosen_rows = true} : Layout{};
           const Product product(matrix, batch, random, layout,
-                                batch == 5 ? Numbers::endless : Numbers::plain);
+                                batch == 5 ? Numbers::non_finite : Numbers::plain);
           for (const bool fine : {false, true})
-            for (const bool asks : {false, true})
-              ASSERT_TRUE(same_bits(product.run(*GetParam(), fine, asks), product.run(scalar(), fine)))
+            for (const bool prefetch : {false, true})
+              ASSERT_TRUE(same_bits(product.run(*GetParam(), fine, prefetch), product.run(scalar(), fine)))
                   << bits << " bits, groups of " << group << ", " << rows << " x " << cols << ", batch "
-                  << batch << (fine ? ", fine" : "") << (asks ? ", asking" : "");
+                  << batch << (fine ? ", fine" : "") << (prefetch ? ", prefetching" : "");
         }
 }
 
-// The largest codes with the largest bytes: where sums of pairs in 16 bits would saturate.
-TEST_P(Int8OnEveryIsa, NothingSaturates) {
+// The largest codes with the largest bytes, where sums of pairs in 16 bits would saturate.
+TEST_P(Int8OnEveryIsa, DoesNotSaturate) {
   Random random(4);
   for (const std::uint32_t bits : kBits) {
     const RandomMatrix matrix(16, 64, AffineFormat{bits, 64, Dtype::f32}, random);
     Product product(matrix, 1, random);
-    std::memset(product.blocks_begin(), 0xff, 16 * 64 * bits / 8);  // codes; the scales stay
+    std::memset(product.blocks_begin(), 0xff, 16 * 64 * bits / 8);  // codes only
     for (std::size_t k = 0; k < 64; ++k) product.set_code(k, k % 16 < 8 ? 127 : -127);
     ASSERT_TRUE(same_bits(product.run(*GetParam()), product.run(scalar()))) << bits << " bits, both signs";
     for (std::size_t k = 0; k < 64; ++k) product.set_code(k, 127);
@@ -238,8 +238,8 @@ TEST_P(Int8OnEveryIsa, NothingSaturates) {
   }
 }
 
-// Against double precision: what the bytes lose is at most half a step of each number.
-TEST(Int8Products, AreThoseOfTheNumbersToTheRoundingOfX) {
+// Compared with double precision: quantization loses at most half a step per number.
+TEST(Int8Products, AreCloseToDouble) {
   Random random(5);
   for (const std::uint32_t bits : kBits)
     for (const std::uint32_t group : {32u, 64u, 128u}) {

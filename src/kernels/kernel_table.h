@@ -1,13 +1,13 @@
 #pragma once
 // The kernels of one instruction set, as a table of functions.
 //
-// A kernel works on one thread, on plain pointers, and allocates nothing; Ops (kernels/ops.h) cuts batches into
-// calls and spreads them over threads. The tables called "scalar" are the specification of each kernel: plain
-// loops, no tricks. Every other table gives the same bits for the same arguments, whatever the batch and however
-// the work is cut. docs/arithmetic.md says the same in prose.
+// A kernel runs on one thread, takes plain pointers and allocates nothing. Ops (ops/ops.h) splits batches
+// into calls and distributes them over threads. The scalar tables specify each kernel in plain loops. Every
+// other table gives the same bits for the same arguments, for any batch and any split of the work.
+// docs/arithmetic.md is the prose version.
 //
-// Tables are listable and forceable, chosen once and passed by reference; there is no active table. Immutable:
-// any thread.
+// A caller lists the tables or selects one by name, once, and passes it by reference; there is no active
+// table. Immutable, so thread-safe.
 
 #include <cstddef>
 #include <cstdint>
@@ -19,27 +19,29 @@
 
 namespace moeflux {
 
-// ---- Matrix products ----------------------------------------------------------------------------------------
+// ---- Matrix products -------------------------------------------------------------------------------------
 
-// Columns whose sum of activations is kept for products with affine matrices: the smallest group there is.
+// Products with affine matrices take the sums of this many neighboring activations: the smallest group size.
 inline constexpr std::uint32_t kSumCols = 32;
-// Columns of a plain matrix that are added up before they join the sum over the row.
+// Columns of a plain matrix that are summed before they are added to the row's accumulator.
 inline constexpr std::uint32_t kPlainGroup = 64;
 
-// y[i][r] = sum over k of w[r][k] x[i][k], for some blocks of 16 rows of a matrix in tile16 (quant/tile16.h).
+// y[i][r] = sum over k of w[r][k] x[i][k], for `block_count` blocks of 16 rows of a matrix in tile16
+// (quant/tile16.h).
 //
-// One output, by the law: groups ascending. Within a group four chains, c[k mod 4] = fma(w, x[k], c[k mod 4]) from
-// zero, k ascending (counted from the start of the group), and s = (c0 + c1) + (c2 + c3). Then
-//   affine  w is the code as a float; acc = fma(scale, s, acc), acc = fma(bias, X, acc), where X is the sum of the
-//           group's x: its sums of 32 columns, added from left to right;
-//   plain   groups of kPlainGroup columns, the last one may be smaller; acc = acc + s;
-//   fp8     w is the e4m3 number; groups of 128, the last one may be smaller; acc = fma(scale, s, acc).
-// acc begins with zero.
+// The law for one output: groups in ascending order, from acc = 0. Within a group, four chains
+// c[k mod 4] = fma(w, x[k], c[k mod 4]) start from zero, with k ascending from the start of the group, and
+// s = (c0 + c1) + (c2 + c3). Then
+//   affine  w is the code as a float; acc = fma(scale, s, acc), then acc = fma(bias, X, acc), where X is
+//           the sum of the group's x: its sums of 32 columns, added from left to right;
+//   plain   groups of kPlainGroup columns, of which the last may be smaller; acc = acc + s;
+//   fp8     w is the e4m3 number; groups of 128 columns, of which the last may be smaller;
+//           acc = fma(scale, s, acc).
 struct MatmulArgs {
-  const std::byte* blocks = nullptr;   // the first of them
-  std::uint64_t block_stride = 0;      // bytes from one to the next
+  const std::byte* blocks = nullptr;   // the first block
+  std::uint64_t block_stride = 0;      // in bytes, from block to block
   std::uint32_t block_count = 0;       // at least 1
-  std::uint32_t last_block_rows = 16;  // 1..16: rows of the last one that exist; only these are written
+  std::uint32_t last_block_rows = 16;  // 1..16 rows of the last block exist; only these are written
   std::uint32_t cols = 0;
   std::uint32_t group = 0;  // affine: 32, 64 or 128
   bool f32_scales = false;  // affine: scales and biases are F32, not BF16
@@ -48,12 +50,12 @@ struct MatmulArgs {
   std::uint64_t x_stride = 0;             // in floats, from row to row
   const float* sums = nullptr;            // affine: [batch][cols / 32]
   std::uint64_t sums_stride = 0;          // in floats
-  const std::uint32_t* x_rows = nullptr;  // which rows of x (and of sums): [batch]; null: 0, 1, ...
+  const std::uint32_t* x_rows = nullptr;  // [batch] row indices into x and sums; null: 0, 1, ...
   std::uint32_t batch = 0;
 
-  float* y = nullptr;                 // [batch][block_count][16], the last block as far as it exists
-  std::uint64_t y_stride = 0;         // in floats, from row to row,
-  std::uint32_t y_block_stride = 16;  // and from block to block
+  float* y = nullptr;                 // [batch][block_count][16]; the last block has last_block_rows
+  std::uint64_t y_stride = 0;         // in floats, from row to row
+  std::uint32_t y_block_stride = 16;  // in floats, from block to block
 };
 
 using MatmulKernel = void (*)(const MatmulArgs&) noexcept;
@@ -61,33 +63,35 @@ using MatmulKernel = void (*)(const MatmulArgs&) noexcept;
 struct MatmulKernels {
   MatmulKernel affine2, affine3, affine4, affine5, affine6, affine8;
   MatmulKernel bf16, f32, fp8;
-  // sums[j] = the sum of x[32 j .. 32 j + 32) over 16 virtual lanes; n is a multiple of 32.
+  // sums[j] = the sum of x[32 j .. 32 j + 32) over 16 virtual lanes. Requires: n is a multiple of 32.
   void (*sums)(const float* x, std::uint32_t n, float* sums) noexcept;
 };
 
-// ---- Integer products ---------------------------------------------------------------------------------------
+// ---- Integer products ------------------------------------------------------------------------------------
 
-// Columns of x that share one scale; the last group may be half as long.
+// Columns of x that share one scale; the last group may be half as wide.
 inline constexpr std::uint32_t kInt8Group = 64;
-// Of one step of a byte: what is left of a number, at most half a step, fits into a second byte.
+// Fine steps per step of a byte: the rounding error of a code, at most half a step, fits into a second byte.
 inline constexpr std::int32_t kFineSteps = 254;
 
-// A row of x as bytes.
+// A row of x quantized to bytes. Views the caller's memory.
 struct ByteRow {
   std::int8_t* codes = nullptr;  // [n], -127..127
   float* scales = nullptr;       // [n / 64, rounded up]
-  float* sums = nullptr;         // [n / 32]: of the codes, which are integers
-  std::int8_t* fine = nullptr;   // [n]; null: not wanted
-  float* fine_sums = nullptr;    // [n / 32]: of the fine ones
+  float* sums = nullptr;         // [n / 32]: sums of the codes, exact integers
+  std::int8_t* fine = nullptr;   // [n]; null: not computed
+  float* fine_sums = nullptr;    // [n / 32]: sums of `fine`
 };
 
-// y[i][r] = sum over k of w[r][k] x[i][k] for an affine matrix, where x is bytes.
+// y[i][r] = sum over k of w[r][k] x[i][k] for an affine matrix and an x of bytes.
 //
-// By the law: cells of min(group, kInt8Group) columns, ascending. In a cell D = the sum of code * x and X = the sum of x,
-// both exact integers; t = fma(bias, X, scale * D), and acc = fma(scale of x, t, acc). acc begins with zero.
+// The law: cells of min(group, kInt8Group) columns in ascending order, from acc = 0. In a cell, D = the sum
+// of code * x and X = the sum of x are exact integers. Then t = fma(bias, X, scale * D) and acc = fma(scale
+// of x, t, acc).
 //
-// Where x has fine bytes too it is x + fine / kFineSteps: then D and X are kFineSteps times those of x plus those of fine,
-// which are exact integers still (D becomes a float by rounding), and the scale of x is multiplied by 1 / kFineSteps.
+// With fine bytes, the activation is x + fine / kFineSteps. D and X are then kFineSteps times those of x plus
+// those of fine, which are still exact integers (D is rounded when it becomes a float), and the scale of x is
+// multiplied by 1 / kFineSteps.
 struct Int8Args {
   const std::byte* blocks = nullptr;  // as in MatmulArgs
   std::uint64_t block_stride = 0;
@@ -101,13 +105,13 @@ struct Int8Args {
   std::uint64_t x_stride = 0;
   const float* scales = nullptr;  // [batch][cols / 64, rounded up]
   std::uint64_t scales_stride = 0;
-  const float* sums = nullptr;  // [batch][cols / 32]: of x, which are integers
+  const float* sums = nullptr;  // [batch][cols / 32]: sums of x, exact integers
   std::uint64_t sums_stride = 0;
   const std::int8_t* fine = nullptr;      // as x; null: none
   const float* fine_sums = nullptr;       // as sums
-  const std::uint32_t* x_rows = nullptr;  // which rows of all of these: [batch]; null: 0, 1, ...
+  const std::uint32_t* x_rows = nullptr;  // [batch] row indices into all of these; null: 0, 1, ...
   std::uint32_t batch = 0;
-  bool asks = false;  // for the matrix ahead, with one row and two as well: where needs_asking()
+  bool prefetch = false;  // also with one or two rows: set it to wants_prefetch()
 
   float* y = nullptr;  // as in MatmulArgs
   std::uint64_t y_stride = 0;
@@ -118,16 +122,17 @@ using Int8Kernel = void (*)(const Int8Args&) noexcept;
 
 struct Int8Kernels {
   Int8Kernel affine2, affine3, affine4, affine5, affine6, affine8;
-  // One row of x; n is a multiple of 32. Of a group, m is the largest |x|: scale = m / 127 and code = x * (127 / m),
-  // rounded to the nearest integer, ties to even; all zero where m < law::kLeastCoded. Where a number of the group is not
-  // finite, the scale is NaN and the codes are zero. fine = (x * (127 / m) - code) * kFineSteps, rounded likewise.
+  // Quantizes one row of x. Requires: n is a multiple of 32. With m the largest |x| of a group, scale = m /
+  // 127 and code = x * (127 / m), rounded to the nearest integer, ties to even; scale and codes are zero
+  // where m < law::kMinCoded. If a number of the group is not finite, its scale is NaN and its codes are
+  // zero. fine = (x * (127 / m) - code) * kFineSteps, rounded likewise.
   void (*quantize)(const float* x, std::uint32_t n, const ByteRow& to) noexcept;
-  // Products of 4-bit codes in registers, `rounds` times some, and nothing else: the peak that the kernels above are held
-  // against. Returns how many products.
+  // Multiplies 4-bit codes in registers for `rounds` rounds, without loads: the peak that the kernels above
+  // are compared with. Returns the number of products.
   std::uint64_t (*saturate)(std::uint64_t rounds) noexcept;
 };
 
-// The kernel for codes of so many bits, of MatmulKernels or Int8Kernels.
+// The kernel of `kernels` (MatmulKernels or Int8Kernels) for codes of `bits` bits.
 template <class Kernels>
 [[gnu::always_inline]] inline auto affine_kernel(const Kernels& kernels, std::uint32_t bits) {
   switch (bits) {
@@ -140,8 +145,9 @@ template <class Kernels>
   }
 }
 
-// ---- Operations on rows -------------------------------------------------------------------------------------
-// x, y and the like are [n]; y may be x. Sums over a row: 16 virtual lanes by fma, folded (law.h).
+// ---- Operations on rows ----------------------------------------------------------------------------------
+// x, y, a, weight and gate are [n]; y may be x. Sums over a row use 16 virtual lanes by fma, then a fold
+// (law.h).
 
 struct RowKernels {
   // y = (x * (1 / sqrt(sum of x^2 / n + eps))) * weight.
@@ -155,27 +161,28 @@ struct RowKernels {
   void (*add)(const float* x, const float* a, std::uint32_t n, float* y) noexcept;
   // y = fma(scale, a, x).
   void (*add_scaled)(const float* x, const float* a, float scale, std::uint32_t n, float* y) noexcept;
-  // y = silu(gate) * up, which alternate: both is [n / 16, rounded up][gate 16, up 16]. y is not `both`.
+  // y = silu(gate) * up, where gate and up alternate: both is [n / 16, rounded up][gate 16, up 16]. Requires:
+  // y is not `both`.
   void (*swiglu)(const float* both, std::uint32_t n, float* y) noexcept;
   // y = x * sigmoid(gate).
   void (*sigmoid_gate)(const float* x, const float* gate, std::uint32_t n, float* y) noexcept;
   void (*sigmoid)(const float* x, std::uint32_t n, float* y) noexcept;
   // y = exp(x - shift).
   void (*exp_minus)(const float* x, float shift, std::uint32_t n, float* y) noexcept;
-  // Turns pairs of channels in place: (a, b) becomes (a cos - b sin, a sin + b cos), four products and two sums.
-  // n is the number of pairs. half: pair i is channels i and n + i; interleaved: 2 i and 2 i + 1.
+  // Rotates n pairs of channels in place: (a, b) becomes (a cos - b sin, a sin + b cos), with four products
+  // and two sums. Pair i is channels i and n + i (half) or 2 i and 2 i + 1 (interleaved).
   void (*rope_half)(float* x, const float* cos, const float* sin, std::uint32_t n) noexcept;
   void (*rope_interleaved)(float* x, const float* cos, const float* sin, std::uint32_t n) noexcept;
 };
 
-// ---- Attention ----------------------------------------------------------------------------------------------
+// ---- Attention -------------------------------------------------------------------------------------------
 
-// Attention is cut into blocks of this many absolute positions, whatever the batch and the threads.
+// Attention works on blocks of this many absolute positions, whatever the batch and the threads.
 inline constexpr std::uint32_t kAttentionBlock = 256;
 
-// One block of positions, seen by some queries that share its keys and values. For each query alone:
+// One block of positions, and `count` queries that share its keys and values. For each query:
 //   s[j]   = (query . key[j]) * scale   for j < visible; the product over 16 virtual lanes by fma
-//   max    = the largest s; +0 where that is a zero
+//   max    = the largest s; a zero of either sign becomes +0
 //   p[j]   = exp(s[j] - max)
 //   sum    = the sum of p over 16 virtual lanes (j mod 16)
 //   out[c] = the sum of p[j] value[j][c], j ascending, by fma from zero
@@ -183,18 +190,18 @@ struct AttendArgs {
   const float* queries = nullptr;  // [count][key_dim]
   std::uint64_t query_stride = 0;  // in floats, like all strides here
   std::uint32_t count = 0;
-  const std::uint32_t* visible = nullptr;  // [count], each 1..256: the first so many positions of the block
-  const float* keys = nullptr;             // [256][key_dim], rows that no query sees are not read
+  const std::uint32_t* visible = nullptr;  // [count], each 1..256: leading positions that the query sees
+  const float* keys = nullptr;             // [256][key_dim]; rows that no query sees are not read
   std::uint64_t key_stride = 0;
   std::uint32_t key_dim = 0;
   const float* values = nullptr;  // [256][value_dim]
   std::uint64_t value_stride = 0;
   std::uint32_t value_dim = 0;
   float scale = 0;
-  // Keys and values are not in the caches: they are asked for some way ahead, and at the end the first of those that
-  // come after them.
-  bool is_far = false;
-  const float* next_keys = nullptr;  // null: none
+  // Keys and values are not in the caches: the kernel prefetches them, and at the end the first of
+  // `next_keys`.
+  bool is_cold = false;
+  const float* next_keys = nullptr;  // keys of the next block; null: none
 
   float* max = nullptr;  // [count]
   float* sum = nullptr;  // [count]
@@ -206,7 +213,7 @@ struct ByteAttentionKernels;  // byte_attention.h
 
 struct AttentionKernels {
   void (*attend)(const AttendArgs&) noexcept;
-  // Adds a block's (max, sum, out) to the running ones of the blocks before it, of one query:
+  // Merges a block's (max, sum, out) of one query into the running ones of the blocks before it:
   //   m = the larger max; a = exp(running max - m); b = exp(block max - m)
   //   running sum = fma(running sum, a, block sum * b); running out the same, channel by channel.
   void (*merge)(float* running_max, float* running_sum, float* running_out, float block_max, float block_sum,
@@ -214,19 +221,20 @@ struct AttentionKernels {
   // y = out / sum.
   void (*finish)(const float* out, float sum, std::uint32_t value_dim, float* y) noexcept;
 
-  // A row of n channels as it is kept (base/kv_numbers.h), and back. bf16: rounded to nearest even, what is not a number
-  // stays so. int8, in groups of 64, the last may be smaller: as Int8Kernels::quantize; back: scale * code.
+  // Converts a row of n channels to its stored form (quant/kv_dtype.h) and back. bf16: rounded to nearest
+  // even; NaN stays NaN. int8: groups of 64, of which the last may be smaller, as Int8Kernels::quantize;
+  // back: scale * code.
   void (*narrow_bf16)(const float* x, std::uint32_t n, float* row) noexcept;
   void (*widen_bf16)(const float* row, std::uint32_t n, float* y) noexcept;
   void (*narrow_int8)(const float* x, std::uint32_t n, float* row) noexcept;
   void (*widen_int8)(const float* row, std::uint32_t n, float* y) noexcept;
 };
 
-// ---- Gated DeltaNet -----------------------------------------------------------------------------------------
+// ---- Gated DeltaNet --------------------------------------------------------------------------------------
 
-// The causal convolution of some neighbouring channels, row after row:
+// The causal convolution of neighboring channels, row by row:
 //   y[t][c] = silu(sum over k of in[t - width + 1 + k][c] weight[c][k]), k ascending by fma from zero,
-// where in[-1], in[-2], ... are the rows of the state, the last of which is in[-1].
+// where in[-1], in[-2], ... are the rows of the state, last one first.
 struct ConvArgs {
   const float* x = nullptr;  // [rows][channels]
   std::uint64_t x_stride = 0;
@@ -235,15 +243,16 @@ struct ConvArgs {
   std::uint32_t width = 0;          // at least 1
   const float* weight = nullptr;    // [channels][width]
   const float* state_in = nullptr;  // [width - 1][channels] before the first row, oldest first
-  float* state_out = nullptr;       // the same after the last one; never state_in
+  float* state_out = nullptr;       // the same after the last row. Requires: not state_in
   std::uint64_t state_stride = 0;
-  float* y = nullptr;  // [rows][channels]; never x
+  float* y = nullptr;  // [rows][channels]. Requires: not x
   std::uint64_t y_stride = 0;
 };
 
-// One value head, row after row. The state S[key][value] lies as base/delta_state.h says; lanes are value channels v:
+// One value head, row by row. The layout of the state S[key][value] is in quant/delta_state.h; lanes are
+// value channels v:
 //   S[k][v] = S[k][v] * decay
-//   m[v]    = the sum of S[k][v] key[k]: four chains (k mod 4) by fma, (c0 + c1) + (c2 + c3)
+//   m[v]    = the sum of S[k][v] key[k]: four chains (k mod 4) by fma, added as (c0 + c1) + (c2 + c3)
 //   d[v]    = (value[v] - m[v]) * beta
 //   S[k][v] = fma(key[k], d[v], S[k][v])
 //   y[v]    = the sum of S[k][v] query[k]: four chains, as above
@@ -252,24 +261,24 @@ struct DeltaRuleArgs {
   const float* keys = nullptr;     // [rows][key_dim]
   const float* values = nullptr;   // [rows][value_dim]
   std::uint64_t query_stride = 0, key_stride = 0, value_stride = 0;
-  const float* decay = nullptr;  // [rows], one number a row
+  const float* decay = nullptr;  // [rows]
   const float* beta = nullptr;   // [rows]
   std::uint64_t decay_stride = 0, beta_stride = 0;
   std::uint32_t rows = 0;
   std::uint32_t key_dim = 0, value_dim = 0;
   const float* state_in = nullptr;  // before the first row
-  float* state_out = nullptr;       // after the last one; may be state_in
+  float* state_out = nullptr;       // after the last row; may be state_in
   float* y = nullptr;               // [rows][value_dim]
   std::uint64_t y_stride = 0;
 };
 
-// One row of some heads, as in decoding: the same rule. States come from memory and go there, so heads are given together:
-// one is read while the one before it is written.
+// One row of several heads, as in decoding, by the same rule. States stream from and to memory, so the kernel
+// gets all heads at once and reads one state while it writes the one before.
 struct DeltaHead {
   const float *query = nullptr, *key = nullptr, *value = nullptr;
   float decay = 0, beta = 0;
   const float* state_in = nullptr;
-  float* state_out = nullptr;  // no other head's state; may be state_in
+  float* state_out = nullptr;  // may be state_in, but no other head's state
   float* y = nullptr;          // [value_dim]
 };
 struct DeltaStepArgs {
@@ -278,7 +287,7 @@ struct DeltaStepArgs {
   std::uint32_t key_dim = 0, value_dim = 0;
 };
 
-// A head of a step as rows of its own, of which there is one. Points into `head`.
+// A head of a step as a delta rule of one row. Points into `head`.
 [[gnu::always_inline]] inline DeltaRuleArgs rule_of_head(const DeltaHead& head, std::uint32_t key_dim,
                                                          std::uint32_t value_dim) {
   DeltaRuleArgs rule;
@@ -305,11 +314,11 @@ struct DeltaNetKernels {
                      float* decay, float* beta) noexcept;
 };
 
-// ---- Tables -------------------------------------------------------------------------------------------------
+// ---- Tables ----------------------------------------------------------------------------------------------
 
 struct KernelTable {
-  std::string_view name;  // as --isa takes it: "scalar", "avx2", "avxvnni", "avx512", "avx512vnni", "amx"
-  bool (*runs_here)();    // the processor and the operating system both
+  std::string_view name;  // as --isa takes it: "scalar", "avx2", "avxvnni", "avx512", "avx512vnni"
+  bool (*runs_here)();    // whether both the processor and the operating system support it
   const MatmulKernels* matmul;
   const Int8Kernels* int8;
   const RowKernels* rows;
@@ -318,17 +327,19 @@ struct KernelTable {
   const DeltaNetKernels* delta_net;
 };
 
-// Whether one thread here reads memory faster from end to end if it asks for what is ahead. Intel's processors do: they look
-// ahead within a page of 4 KB only, and one row of 4-bit experts on a Sapphire Rapids is read with 8.1 GB/s, or with 11.5 and 13
-// asking 8 and 16 KB ahead. A Zen 4 loses a quarter by it. Not to be asked often: it may take a microsecond.
-bool needs_asking();
-inline constexpr std::size_t kAskedAheadBytes = std::size_t{16} << 10;  // there, and with few rows
+// Whether software prefetching speeds up one thread's sequential reads on this processor. It does on Intel's,
+// whose hardware prefetcher stops at the end of a 4 KiB page: a Sapphire Rapids reads one row of 4-bit
+// experts at 8.1 GB/s without it, and at 11.5 and 13 GB/s when prefetching 8 and 16 KiB ahead. A Zen 4
+// becomes a quarter slower. A call may take a microsecond, so keep the result.
+bool wants_prefetch();
+inline constexpr std::size_t kPrefetchDistanceBytes = std::size_t{16}
+                                                      << 10;  // with few rows, where wants_prefetch()
 
-// Fastest first; scalar is last and runs everywhere.
+// The tables of this build, fastest first; scalar is last and runs everywhere.
 std::span<const KernelTable* const> compiled_kernels();
 
-// The fastest that runs here, or the one called `name`: invalid_argument when there is none of that name or this
-// processor does not run it.
+// Returns the fastest table that runs here, or the one called `name`. Fails with invalid_argument if no table
+// has that name or this processor does not support it.
 Result<const KernelTable*> select_kernels(std::string_view name = {});
 
 }  // namespace moeflux

@@ -1,13 +1,13 @@
 #pragma once
 // Elementary functions and reductions of the law of arithmetic (docs/arithmetic.md), one number at a time.
 //
-// This is the specification: plain operations, each rounded once, in the order that is written. Every table
-// of kernels gives these bits. Only + - * / sqrt and fma of float32 are used, so there is one result on every
-// machine; nothing here calls the C library but fma, sqrt and rint, which IEEE 754 defines.
-// kernels/lanes_math.inl is the same, 16 numbers at a time. Pure functions: any thread.
+// This is the specification: plain operations in the written order, each rounded once. Every kernel table
+// gives these bits. Only + - * / sqrt and fma of float32 are used, so the result is the same on every
+// machine; the only calls to the C library are fma, sqrt and rint, which IEEE 754 defines.
+// kernels/vector/lanes_math.h is the same for 16 numbers at a time. Pure functions, thread-safe.
 //
-// Each function says its largest error in units in the last place of the result, found by comparing it for
-// every float32 with double precision; law_test.cpp asserts it for some of them.
+// Each function states its largest error in units in the last place, found by comparing every float32 with
+// double precision; law_test.cpp asserts it on a sample.
 
 #include <bit>
 #include <cmath>
@@ -16,52 +16,52 @@
 
 namespace moeflux::law {
 
-// A reduction over a row has 16 virtual lanes: element i belongs to lane i mod 16, and a row that is no
-// multiple of 16 long counts as filled up with zeros, which are added like the others.
+// A reduction over a row has 16 virtual lanes: element i belongs to lane i mod 16. A row whose length is not
+// a multiple of 16 is padded with zeros, which are added like the other numbers.
 inline constexpr unsigned kLanes = 16;
 
-// Lanes l and l + 8 are added for l < 8, then l and l + 4, then 2, then 1. Destroys `lanes`.
+// Adds lanes l and l + 8 for l < 8, then l and l + 4, l + 2 and l + 1. Destroys `lanes`.
 inline float fold_add(float (&lanes)[kLanes]) {
   for (unsigned half = kLanes / 2; half != 0; half /= 2)
     for (unsigned lane = 0; lane < half; ++lane) lanes[lane] = lanes[lane] + lanes[lane + half];
   return lanes[0];
 }
 
-// The upper half of a float, rounded to nearest even; what is not a number stays so.
+// The upper half of a float, rounded to nearest even; NaN stays NaN.
 inline std::uint16_t bf16_bits(float x) {
   const auto bits = std::bit_cast<std::uint32_t>(x);
   if (x != x) return static_cast<std::uint16_t>((bits | 0x00400000u) >> 16);
   return static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
-// How a group of numbers becomes bytes or words: code = x * inverse, rounded to the nearest integer, ties to even, and back
-// scale * code. An inverse of 0: all codes are zero.
+// Quantization of a group of numbers to bytes or words: code = x * inverse, rounded to the nearest integer,
+// ties to even; back: scale * code. With an inverse of 0 all codes are zero.
 struct CodeScale {
   float scale, inverse;
 };
-inline constexpr float kByteSteps = 127, kWordSteps = 32767;  // the largest codes
-// A group whose largest number is smaller counts as zeros: steps / x would overflow.
-inline constexpr float kLeastCoded = 0x1p-100f;
+inline constexpr float kMaxByteCode = 127, kMaxWordCode = 32767;  // the largest codes
+// A group whose largest magnitude is below this becomes zeros: max_code / x would overflow.
+inline constexpr float kMinCoded = 0x1p-100f;
 
-// `largest`: of |x| in the group. Where a number of it is not finite the scale is NaN.
-[[gnu::always_inline]] inline CodeScale code_scale_of(float largest, bool are_finite, float steps) {
+// `largest`: the largest |x| of the group. If a number of the group is not finite, the scale is NaN.
+[[gnu::always_inline]] inline CodeScale code_scale_of(float largest, bool are_finite, float max_code) {
   if (!are_finite) return {std::numeric_limits<float>::quiet_NaN(), 0.0f};
-  if (largest < kLeastCoded) return {0.0f, 0.0f};
-  return {largest / steps, steps / largest};
+  if (largest < kMinCoded) return {0.0f, 0.0f};
+  return {largest / max_code, max_code / largest};
 }
-inline CodeScale code_scale(const float* x, std::uint32_t n, float steps) {
+inline CodeScale code_scale(const float* x, std::uint32_t n, float max_code) {
   bool are_finite = true;
   float largest = 0;
   for (std::uint32_t i = 0; i < n; ++i) {
     are_finite = are_finite && std::isfinite(x[i]);
     largest = std::fabs(x[i]) > largest ? std::fabs(x[i]) : largest;
   }
-  return code_scale_of(largest, are_finite, steps);
+  return code_scale_of(largest, are_finite, max_code);
 }
 
-// A group of numbers as bytes; returns their scale.
+// Quantizes a group to bytes; returns the scale.
 inline float to_bytes(const float* x, std::uint32_t n, std::int8_t* codes) {
-  const auto [scale, inverse] = code_scale(x, n, kByteSteps);
+  const auto [scale, inverse] = code_scale(x, n, kMaxByteCode);
   for (std::uint32_t i = 0; i < n; ++i)
     codes[i] = inverse != 0 ? static_cast<std::int8_t>(std::rint(x[i] * inverse)) : std::int8_t{0};
   return scale;
@@ -78,7 +78,7 @@ inline float dot(const float* a, const float* b, std::uint32_t n) {
   return fold_add(lanes);
 }
 
-// The larger; `b` when they are equal or one of them is not a number.
+// The larger of two; b if they are equal or either is NaN.
 inline float larger(float a, float b) { return a > b ? a : b; }
 
 inline constexpr float kLog2E = 0x1.715476p+0f;
@@ -89,7 +89,7 @@ inline constexpr float kRoundToInteger =
 inline constexpr float kExpLowest = -104.0f;  // below: exp is 0
 inline constexpr float kExpHighest = 89.0f;   // above: exp is infinite
 
-// 2^n for -150 <= n <= 129, as the product of two powers, so that results that are subnormal come out right.
+// 2^n for -150 <= n <= 129, as a product of two powers, so that subnormal results are right.
 struct PowerOfTwo {
   float first, second;
 };
@@ -118,11 +118,12 @@ inline float exp(float x) {
   return sum * power.first * power.second;
 }
 
-// p = exp(p - max) for a block's scores; zeros of both signs are equal, so which of them is met first must not matter.
-struct Softened {
+// p = exp(p - max) for a block's scores. max + 0 makes a zero positive, because the order of zeros must not
+// matter.
+struct SoftmaxPartial {
   float max, sum;
 };
-inline Softened soften(float* p, std::uint32_t n) {
+inline SoftmaxPartial softmax_block(float* p, std::uint32_t n) {
   float max = -std::numeric_limits<float>::infinity();
   for (std::uint32_t j = 0; j < n; ++j) max = larger(p[j], max);
   max = max + 0.0f;
@@ -156,7 +157,7 @@ inline float log(float x) {
   return std::fma(e, kLn2High, std::fma(e, kLn2Low, log_m));
 }
 
-// ln(1 + u) for 0 <= u <= 1: what rounding 1 + u lost is put back.
+// ln(1 + u) for 0 <= u <= 1, corrected for the rounding of 1 + u.
 inline constexpr double kLog1pUlp = 2.47;
 inline float log1p(float u) {
   const float w = 1.0f + u;
@@ -164,7 +165,7 @@ inline float log1p(float u) {
   return log(w) + lost / w;
 }
 
-// Where exp(-x) is infinite, below -88.72, these are 0 and -0; of -infinity, 0 and NaN.
+// Below -88.72, where exp(-x) is infinite, these give 0 and -0; for -infinity, 0 and NaN.
 inline constexpr double kSigmoidUlp = 2.49, kSiluUlp = 2.40;
 inline float sigmoid(float x) { return 1.0f / (1.0f + exp(-x)); }
 inline float silu(float x) { return x / (1.0f + exp(-x)); }

@@ -17,14 +17,14 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kSmallest = 0x1p-149f;
 
-// The distance of neighbouring floats around `exact`.
+// The distance between neighboring floats around `exact`.
 double unit_in_the_last_place(double exact) {
   int exponent = 0;
   std::frexp(exact, &exponent);
   return std::ldexp(1.0, std::max(exponent, -125) - 24);
 }
 
-// The largest error of one function over the floats that it was shown, and where it was found.
+// The largest error of a function over the floats it was given, and its place.
 template <class Law, class Exact>
 class Errors {
  public:
@@ -33,7 +33,7 @@ class Errors {
   void at(float x) {
     const double exact = exact_(double{x});
     const double found = law_(x);
-    // Beyond the largest float only infinity is right.
+    // Beyond the largest float, infinity is right.
     const double error = std::isinf(found) && exact >= double{FLT_MAX}
                              ? 0
                              : std::fabs(found - exact) / unit_in_the_last_place(exact);
@@ -47,7 +47,7 @@ class Errors {
          bits += step)
       at(std::bit_cast<float>(static_cast<std::uint32_t>(bits)));
   }
-  // Floats beside one where something changes.
+  // Floats around one where a formula changes.
   void around(float x) {
     const auto bits = std::bit_cast<std::uint32_t>(x);
     for (std::uint32_t i = 0; i < 512; ++i) at(std::bit_cast<float>(bits - 256 + i));
@@ -63,7 +63,7 @@ class Errors {
   float worst_ = 0;
 };
 
-// Over x with |x| up to the limits, both signs, finely where the function does something.
+// Sweeps x between the limits, both signs, finely where the function changes.
 template <class Law, class Exact>
 Errors<Law, Exact> errors_between(float lowest, float highest, Law law, Exact exact) {
   Errors errors(law, exact);
@@ -121,7 +121,7 @@ TEST(Law, SoftplusIsWithinItsError) {
 bool is_minus_zero(float x) { return std::bit_cast<std::uint32_t>(x) == 0x80000000; }
 bool is_plus_zero(float x) { return std::bit_cast<std::uint32_t>(x) == 0; }
 
-TEST(Law, ExpEndsInZeroAndInInfinity) {
+TEST(Law, ExpSaturatesAtZeroAndInfinity) {
   for (const float x : {0.0f, -0.0f, kSmallest, -kSmallest, 0x1p-26f}) EXPECT_EQ(law::exp(x), 1.0f) << x;
   for (const float x : {88.73f, 89.0f, 1000.0f, FLT_MAX, kInfinity}) EXPECT_EQ(law::exp(x), kInfinity) << x;
   for (const float x : {-104.0f, -105.0f, -FLT_MAX, -kInfinity}) EXPECT_TRUE(is_plus_zero(law::exp(x))) << x;
@@ -136,7 +136,7 @@ TEST(Law, LogarithmsOfOneAreZero) {
   for (const float x : {kSmallest, FLT_MIN, 0x1p-30f}) EXPECT_EQ(law::log1p(x), x);
 }
 
-TEST(Law, SigmoidAndSiluEndWhereTheirExpDoes) {
+TEST(Law, SigmoidAndSiluSaturateWhereExpDoes) {
   EXPECT_EQ(law::sigmoid(0.0f), 0.5f);
   for (const float x : {20.0f, 200.0f, FLT_MAX, kInfinity}) EXPECT_EQ(law::sigmoid(x), 1.0f) << x;
   for (const float x : {-89.0f, -FLT_MAX, -kInfinity}) EXPECT_TRUE(is_plus_zero(law::sigmoid(x))) << x;
@@ -148,21 +148,21 @@ TEST(Law, SigmoidAndSiluEndWhereTheirExpDoes) {
   EXPECT_TRUE(std::isnan(law::sigmoid(kNan)));
 }
 
-TEST(Law, SoftplusIsItsArgumentOrItsExpFarFromZero) {
+TEST(Law, SoftplusIsXOrExpFarFromZero) {
   for (const float x : {20.0f, 200.0f, FLT_MAX, kInfinity}) EXPECT_EQ(law::softplus(x), x) << x;
   for (const float x : {-30.0f, -100.0f, -104.0f}) EXPECT_EQ(law::softplus(x), law::exp(x)) << x;
   for (const float x : {-FLT_MAX, -kInfinity}) EXPECT_TRUE(is_plus_zero(law::softplus(x))) << x;
   EXPECT_TRUE(std::isnan(law::softplus(kNan)));
 }
 
-TEST(Law, PowersOfTwoReachFromTheSubnormalsToBeyondTheLargestFloat) {
+TEST(Law, PowersOfTwoCoverSubnormalsAndOverflow) {
   for (std::int32_t n = -150; n <= 129; ++n) {
     const law::PowerOfTwo power = law::power_of_two(n);
     EXPECT_EQ(power.first * power.second, std::ldexp(1.0f, n)) << n;
   }
 }
 
-TEST(Law, TheLargerOfTwoIsTheSecondWhereTheyDoNotCompare) {
+TEST(Law, LargerIsTheSecondIfUnordered) {
   EXPECT_EQ(law::larger(1.0f, 2.0f), 2.0f);
   EXPECT_EQ(law::larger(2.0f, 1.0f), 2.0f);
   EXPECT_TRUE(is_minus_zero(law::larger(0.0f, -0.0f)));
@@ -171,7 +171,7 @@ TEST(Law, TheLargerOfTwoIsTheSecondWhereTheyDoNotCompare) {
   EXPECT_TRUE(std::isnan(law::larger(1.0f, kNan)));
 }
 
-// A large number, its negative and a 1, which survives only where the large ones have met before.
+// A large number, its negative and a 1, which survives only if the large ones cancel before it is added.
 float folded(unsigned large, unsigned minus_large, unsigned one) {
   float lanes[law::kLanes] = {};
   lanes[large] = 0x1p24f;
@@ -180,7 +180,7 @@ float folded(unsigned large, unsigned minus_large, unsigned one) {
   return law::fold_add(lanes);
 }
 
-TEST(Law, LanesAreFoldedByHalves) {
+TEST(Law, FoldAddsHalvesFirst) {
   for (unsigned lane = 0; lane < 16; ++lane) {
     EXPECT_EQ(folded(lane, (lane + 8) % 16, (lane + 4) % 16), 1.0f)
         << "8 apart comes before 4, lane " << lane;
@@ -195,8 +195,8 @@ TEST(Law, LanesAreFoldedByHalves) {
   }
 }
 
-TEST(Law, ADotProductGivesElementsToLanesInTurn) {
-  // Element 16 is lane 0 again: the large ones meet there before lane 8 joins.
+TEST(Law, DotAssignsElementsToLanesInTurn) {
+  // Element 16 is lane 0 again: the large numbers cancel there before lane 8 is added.
   float a[19] = {}, ones[19];
   for (float& one : ones) one = 1;
   a[0] = 0x1p24f;

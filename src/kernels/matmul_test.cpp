@@ -14,7 +14,7 @@
 
 #include "base/arithmetic.h"
 #include "kernels/kernel_table.h"
-#include "kernels/test_grid.h"
+#include "kernels/testing/grid.h"
 #include "quant/testing/random_matrix.h"
 
 namespace moeflux {
@@ -50,14 +50,14 @@ MatmulKernel kernel_for(const MatmulKernels& kernels, const Encoding& encoding) 
   return affine_kernel(kernels, std::get<AffineFormat>(encoding).bits);
 }
 
-// How a product is laid out in memory: by default as tightly as it can be.
+// Memory layout of a product; by default without gaps.
 struct Layout {
   std::size_t x_gap = 0, sums_gap = 0, y_gap = 0, block_gap = 0;
-  bool chosen_rows = false;  // x has rows that are not multiplied, and some are multiplied twice
+  bool chosen_rows = false;  // leave out some rows of x and repeat others
 };
 constexpr Layout kLoose{.x_gap = 3, .sums_gap = 1, .y_gap = 21, .block_gap = 576, .chosen_rows = true};
 
-// A matrix, rows to multiply it with, and all that a kernel wants to know about them.
+// A matrix, rows to multiply it with, and the arguments of a kernel.
 class Product {
  public:
   Product(const RandomMatrix& matrix, std::uint32_t batch, Random& random, Layout layout = {},
@@ -77,7 +77,7 @@ class Product {
   }
 
   Grid run(const KernelTable& table) const { return run(table, 0, batch_); }
-  // Rows [first, first + count) of the batch in a call of their own.
+  // Multiplies rows [first, first + count) of the batch in one call.
   Grid run(const KernelTable& table, std::uint32_t first, std::uint32_t count) const {
     Grid y(count, view_.rows, layout_.y_gap);
     MatmulArgs args;
@@ -130,7 +130,7 @@ std::string describe(const Encoding& encoding, std::uint64_t rows, std::uint64_t
          ", batch " + std::to_string(batch);
 }
 
-TEST_P(MatmulOnEveryIsa, GivesTheScalarBitsForEveryBatchOfTheCommonEncoding) {
+TEST_P(MatmulOnEveryIsa, MatchesScalarForEveryBatchOfTheCommonEncoding) {
   Random random(1);
   for (const std::uint64_t rows : {1u, 15u, 16u, 17u, 33u, 48u}) {
     const RandomMatrix matrix(rows, 192, kCommon, random);
@@ -143,8 +143,9 @@ TEST_P(MatmulOnEveryIsa, GivesTheScalarBitsForEveryBatchOfTheCommonEncoding) {
   }
 }
 
-// Every encoding meets every number of rows, and the encodings together every batch with each of them.
-TEST_P(MatmulOnEveryIsa, GivesTheScalarBitsForEveryAffineEncoding) {
+// Each encoding is tested with every number of rows, and all encodings together cover every batch for each of
+// them.
+TEST_P(MatmulOnEveryIsa, MatchesScalarForEveryAffineEncoding) {
   Random random(2);
   std::size_t turn = 0;
   for (const Encoding& encoding : affine_encodings())
@@ -158,7 +159,7 @@ TEST_P(MatmulOnEveryIsa, GivesTheScalarBitsForEveryAffineEncoding) {
     }
 }
 
-TEST_P(MatmulOnEveryIsa, GivesTheScalarBitsForPlainAndFp8MatricesOfAnyWidth) {
+TEST_P(MatmulOnEveryIsa, MatchesScalarForPlainAndFp8OfAnyWidth) {
   Random random(3);
   std::size_t turn = 0;
   for (const Encoding& encoding : other_encodings())
@@ -172,7 +173,7 @@ TEST_P(MatmulOnEveryIsa, GivesTheScalarBitsForPlainAndFp8MatricesOfAnyWidth) {
       }
 }
 
-TEST_P(MatmulOnEveryIsa, GivesTheScalarBitsForLongRows) {
+TEST_P(MatmulOnEveryIsa, MatchesScalarForLongRows) {
   Random random(4);
   std::vector<Encoding> encodings = other_encodings();
   encodings.emplace_back(kCommon);
@@ -186,7 +187,7 @@ TEST_P(MatmulOnEveryIsa, GivesTheScalarBitsForLongRows) {
   }
 }
 
-// How a product comes out must not depend on what shares its call: not on the batch, nor on the place in it.
+// A result must not depend on the batch or on the row's place in it.
 TEST_P(MatmulOnEveryIsa, GivesARowTheSameBitsInEveryBatch) {
   Random random(5);
   std::vector<Encoding> encodings = other_encodings();
@@ -205,14 +206,14 @@ TEST_P(MatmulOnEveryIsa, GivesARowTheSameBitsInEveryBatch) {
   }
 }
 
-// Overflow, underflow and infinities in x: they may become NaN anywhere, but in the same places.
-TEST_P(MatmulOnEveryIsa, TreatsExtremeActivationsAsTheScalarKernelsDo) {
+// Overflow, underflow and infinities in x may lead to NaN, but in the same places.
+TEST_P(MatmulOnEveryIsa, TreatsExtremeActivationsAsScalarDoes) {
   Random random(6);
   std::vector<Encoding> encodings = affine_encodings();
   for (const Encoding& encoding : other_encodings()) encodings.push_back(encoding);
   for (const Encoding& encoding : encodings) {
     const RandomMatrix matrix(17, 128, encoding, random);
-    for (const Numbers kind : {Numbers::extreme, Numbers::endless}) {
+    for (const Numbers kind : {Numbers::extreme, Numbers::non_finite}) {
       const Product product(matrix, 5, random, kLoose, kind);
       ASSERT_TRUE(same_bits(product.run(*GetParam()), product.run(scalar())))
           << describe(encoding, 17, 128, 5);
@@ -220,8 +221,8 @@ TEST_P(MatmulOnEveryIsa, TreatsExtremeActivationsAsTheScalarKernelsDo) {
   }
 }
 
-// Any bytes at all: scales, biases and numbers that are subnormal, infinite or NaN, and all codes of e4m3.
-TEST_P(MatmulOnEveryIsa, TreatsArbitraryBytesAsTheScalarKernelsDo) {
+// Arbitrary bytes: scales, biases and numbers that are subnormal, infinite or NaN, and all codes of e4m3.
+TEST_P(MatmulOnEveryIsa, TreatsArbitraryBytesAsScalarDoes) {
   Random random(7);
   std::vector<Encoding> encodings = affine_encodings();
   for (const Encoding& encoding : other_encodings()) encodings.push_back(encoding);
@@ -238,7 +239,7 @@ TEST_P(MatmulOnEveryIsa, TreatsArbitraryBytesAsTheScalarKernelsDo) {
   }
 }
 
-// One code that is not a number makes the vector kernels decode its whole group in another way.
+// A single NaN code makes the vector kernels decode its whole group in another way.
 TEST_P(MatmulOnEveryIsa, DecodesEveryCodeOfE4m3WithAndWithoutNan) {
   Random random(8);
   const RandomMatrix matrix(16, 128, Fp8BlockFormat{Dtype::f32}, random);
@@ -258,10 +259,10 @@ TEST_P(MatmulOnEveryIsa, DecodesEveryCodeOfE4m3WithAndWithoutNan) {
     }
 }
 
-TEST_P(MatmulOnEveryIsa, SumsThirtyTwoColumnsAsTheScalarKernelDoes) {
+TEST_P(MatmulOnEveryIsa, SumsThirtyTwoColumnsAsScalarDoes) {
   Random random(9);
   for (const std::uint32_t n : {32u, 64u, 96u, 4096u})
-    for (const Numbers kind : {Numbers::plain, Numbers::extreme, Numbers::endless}) {
+    for (const Numbers kind : {Numbers::plain, Numbers::extreme, Numbers::non_finite}) {
       const Grid x = Grid::random(random, 1, n, 0, kind);
       Grid found(1, n / kSumCols), expected(1, n / kSumCols);
       GetParam()->matmul->sums(x.data(), n, found.data());
@@ -271,7 +272,7 @@ TEST_P(MatmulOnEveryIsa, SumsThirtyTwoColumnsAsTheScalarKernelDoes) {
 }
 
 TEST(MatmulSums, AreFoldedOverSixteenLanes) {
-  // Lanes 0 and 8 meet first: 2^24 + 1 is rounded away there, and -2^24 comes from lane 4 only later.
+  // Lanes 0 and 8 are added first: 2^24 + 1 is rounded there, and -2^24 from lane 4 comes later.
   std::vector<float> x(32);
   x[0] = 0x1p24f;
   x[8 + 16] = 1;
@@ -279,13 +280,13 @@ TEST(MatmulSums, AreFoldedOverSixteenLanes) {
   float sum = -1;
   scalar().matmul->sums(x.data(), 32, &sum);
   EXPECT_EQ(sum, 0.0f);
-  // The same numbers in lanes 0, 4 and 1: the two large ones meet before the 1 does.
+  // The same numbers in lanes 0, 4 and 1: the two large ones are added before the 1.
   std::swap(x[8 + 16], x[1]);
   scalar().matmul->sums(x.data(), 32, &sum);
   EXPECT_EQ(sum, 1.0f);
 }
 
-// ---- The scalar kernels are the law: read once more, from the source's bytes ------------------------------
+// ---- The scalar kernels are the law: read once more, from the source's bytes -----------------------------
 
 float number_of(const MatrixView& view, std::uint64_t row, std::uint64_t col) {
   if (std::holds_alternative<AffineFormat>(view.encoding))
@@ -322,7 +323,7 @@ float by_law(const MatrixView& view, std::uint64_t row, const float* x, const fl
   return acc;
 }
 
-TEST(MatmulScalar, FollowsTheLawToTheLastBit) {
+TEST(ScalarMatmul, FollowsTheLawBitForBit) {
   Random random(10);
   std::vector<Encoding> encodings = affine_encodings();
   for (const Encoding& encoding : other_encodings()) encodings.push_back(encoding);
@@ -340,12 +341,12 @@ TEST(MatmulScalar, FollowsTheLawToTheLastBit) {
     }
 }
 
-// The bound: M is the sum of the sizes of all products, |code scale x| and |bias x|, or |w x|; u = 2^-24. A
-// product goes through at most group/4 roundings in its chain, 2 where chains are added and 2 for each group
-// from its own on; a sum of x through at most 8, of which the last few only if the group is 128 wide.
-// decode_row() rounds twice itself. Each rounding is worth at most u M; what they do to each other is less
-// than 1 % more.
-TEST(MatmulScalar, IsTheProductOfTheDecodedNumbersWithinItsBound) {
+// The bound: M is the sum of the magnitudes of all products, |code scale x| and |bias x|, or |w x|; u =
+// 2^-24. A product goes through at most group/4 roundings in its chain, 2 where chains are added, and 2 for
+// each group from its own on; a sum of x through at most 8, of which the last few only if the group is 128
+// wide. decode_row() itself rounds twice. Each rounding contributes at most u M; their interaction adds less
+// than 1 %.
+TEST(ScalarMatmul, IsTheProductOfDecodedNumbersWithinItsBound) {
   Random random(11);
   std::vector<Encoding> encodings = affine_encodings();
   for (const Encoding& encoding : other_encodings()) encodings.push_back(encoding);

@@ -6,8 +6,8 @@
 #include <limits>
 #include <vector>
 
-#include "kernels/isa_tables.h"
-#include "kernels/test_grid.h"
+#include "kernels/scalar_tables.h"
+#include "kernels/testing/grid.h"
 
 namespace moeflux {
 namespace {
@@ -17,14 +17,14 @@ using test::Numbers;
 using test::Random;
 using test::same_bits;
 
-// An operation with up to three rows as its input and one as its output.
+// An operation with up to three input rows and one output row.
 struct Operation {
   const char* name;
   void (*run)(const RowKernels&, const float* a, const float* b, const float* c, std::uint32_t n, float* y);
 };
 using In = const float*;
 
-// a and b in turn, 16 numbers of each, as SwiGLU takes them.
+// a and b in alternating groups of 16, as SwiGLU takes them.
 std::vector<float> alternating(In a, In b, std::uint32_t n) {
   constexpr std::uint32_t kBlock = 16;
   std::vector<float> both((n + kBlock - 1) / kBlock * 2 * kBlock, std::numeric_limits<float>::quiet_NaN());
@@ -63,11 +63,11 @@ std::vector<std::uint32_t> lengths() {
 class RowsOnEveryIsa : public test::OnEveryIsa {};
 INSTANTIATE_TEST_SUITE_P(, RowsOnEveryIsa, testing::ValuesIn(compiled_kernels()), test::isa_name);
 
-TEST_P(RowsOnEveryIsa, AreTheBitsOfTheSpecificationAtEveryLength) {
+TEST_P(RowsOnEveryIsa, MatchScalarAtEveryLength) {
   Random random(1);
   for (const Operation& operation : kOperations)
     for (const std::uint32_t n : lengths())
-      for (const Numbers kind : {Numbers::plain, Numbers::extreme, Numbers::endless}) {
+      for (const Numbers kind : {Numbers::plain, Numbers::extreme, Numbers::non_finite}) {
         const Grid a = Grid::random(random, 1, n, 0, kind), b = Grid::random(random, 1, n, 0, kind),
                    c = Grid::random(random, 1, n, 0, kind);
         Grid expected(1, n), y(1, n);
@@ -80,11 +80,11 @@ TEST_P(RowsOnEveryIsa, AreTheBitsOfTheSpecificationAtEveryLength) {
       }
 }
 
-TEST_P(RowsOnEveryIsa, TurnPairsByTheBitsOfTheSpecification) {
+TEST_P(RowsOnEveryIsa, RotatePairsAsScalarDoes) {
   Random random(2);
   for (const auto rope : {&RowKernels::rope_half, &RowKernels::rope_interleaved})
     for (const std::uint32_t n : lengths())
-      for (const Numbers kind : {Numbers::plain, Numbers::extreme, Numbers::endless}) {
+      for (const Numbers kind : {Numbers::plain, Numbers::extreme, Numbers::non_finite}) {
         const Grid cos = Grid::random(random, 1, n, 0, kind), sin = Grid::random(random, 1, n, 0, kind);
         Grid expected = Grid::random(random, 1, 2 * n, 0, kind);
         Grid x = expected;
@@ -94,7 +94,7 @@ TEST_P(RowsOnEveryIsa, TurnPairsByTheBitsOfTheSpecification) {
       }
 }
 
-// A million floats spread evenly over all there are, and the neighbours of those where a formula changes.
+// A million floats spread evenly over all bit patterns, and the neighbors of those where a formula changes.
 Grid sweep() {
   std::vector<std::uint32_t> bits;
   for (std::uint64_t pattern = 0; pattern < std::uint64_t{1} << 32; pattern += 4099)
@@ -108,7 +108,7 @@ Grid sweep() {
   return all;
 }
 
-TEST_P(RowsOnEveryIsa, HaveTheBitsOfTheSpecificationForFloatsOfEverySize) {
+TEST_P(RowsOnEveryIsa, MatchScalarForFloatsOfEverySize) {
   const Grid x = sweep();
   const auto n = static_cast<std::uint32_t>(x.cols());
   Grid one(1, n), expected(1, n), y(1, n);
@@ -128,8 +128,8 @@ TEST_P(RowsOnEveryIsa, HaveTheBitsOfTheSpecificationForFloatsOfEverySize) {
 }
 
 // ---- The specification against double arithmetic --------------------------------------------------------
-// One rounding is off by at most kRounding of its result; the exponential by 2 units in the last place,
-// which is at most 4 roundings. Bounds leave out products of two errors, and 1 % is added for these.
+// A rounding has an error of at most kRounding of its result; the exponential is within 2 units in the last
+// place, which is at most 4 roundings. Bounds leave out products of two errors; 1 % is added for these.
 
 constexpr double kRounding = 0x1p-24, kExp = 4 * kRounding, kSecondOrder = 1.01;
 // 1 + e^-x and the quotient add a rounding each.
@@ -137,8 +137,8 @@ constexpr double kSigmoid = kExp + 2 * kRounding;
 
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
-// The sum of squares has n / 16 roundings in a lane and four in the fold; then the mean and eps. A root
-// halves an error and adds one, as does its inverse.
+// The sum of squares has n / 16 roundings in a lane and four in the fold, then those of the mean and eps. A
+// root halves an error and adds one, as does its inverse.
 double norm_error(std::uint32_t n) { return ((n / 16.0 + 1 + 4 + 2) / 2 + 2) * kRounding; }
 
 double sum_of_squares(const Grid& x) {
@@ -147,7 +147,7 @@ double sum_of_squares(const Grid& x) {
   return sum;
 }
 
-TEST(RowsInFloat, NormsAreThoseOfDoubleArithmetic) {
+TEST(ScalarRows, NormsAreCloseToDouble) {
   Random random(3);
   for (const std::uint32_t n : {1u, 2u, 15u, 16u, 17u, 128u, 1000u, 4096u}) {
     const Grid x = Grid::random(random, 1, n), weight = Grid::random(random, 1, n),
@@ -173,11 +173,11 @@ TEST(RowsInFloat, NormsAreThoseOfDoubleArithmetic) {
   }
 }
 
-TEST(RowsInFloat, GatesAreThoseOfDoubleArithmetic) {
+TEST(ScalarRows, GatesAreCloseToDouble) {
   Random random(4);
   constexpr std::uint32_t kCount = 3000;
   Grid gate = Grid::random(random, 1, kCount), up = Grid::random(random, 1, kCount);
-  for (std::uint32_t i = 0; i < kCount; ++i) gate.data()[i] *= 30;  // to where a sigmoid is nearly 0 or 1
+  for (std::uint32_t i = 0; i < kCount; ++i) gate.data()[i] *= 30;  // so that sigmoids come close to 0 and 1
   Grid swiglu(1, kCount), gated(1, kCount), squashed(1, kCount), exponential(1, kCount);
   kScalarRows.swiglu(alternating(gate.data(), up.data(), kCount).data(), kCount, swiglu.data());
   kScalarRows.sigmoid_gate(up.data(), gate.data(), kCount, gated.data());
@@ -189,13 +189,13 @@ TEST(RowsInFloat, GatesAreThoseOfDoubleArithmetic) {
     EXPECT_NEAR(swiglu.data()[i], g * sigmoid(g) * u, error * std::fabs(g * sigmoid(g) * u));
     EXPECT_NEAR(gated.data()[i], u * sigmoid(g), error * std::fabs(u * sigmoid(g)));
     EXPECT_NEAR(squashed.data()[i], sigmoid(g), error * sigmoid(g));
-    // The difference is rounded too, and an error before an exponential is a relative one after it.
+    // The difference is rounded too; an error before an exponential is a relative error after it.
     EXPECT_NEAR(exponential.data()[i], std::exp(u - 1.5),
                 (kExp + std::fabs(u - 1.5) * kRounding) * kSecondOrder * std::exp(u - 1.5));
   }
 }
 
-TEST(RowsInFloat, AddOnceRounded) {
+TEST(ScalarRows, SumsAreRoundedOnce) {
   Random random(5);
   constexpr std::uint32_t kCount = 1000;
   const Grid x = Grid::random(random, 1, kCount), a = Grid::random(random, 1, kCount);
@@ -209,7 +209,7 @@ TEST(RowsInFloat, AddOnceRounded) {
   }
 }
 
-TEST(RowsInFloat, TurnEachPairByItsAngle) {
+TEST(ScalarRows, RotateEachPairByItsAngle) {
   Random random(6);
   constexpr std::uint32_t kPairs = 37;
   Grid cos(1, kPairs), sin(1, kPairs);

@@ -1,8 +1,8 @@
 #pragma once
-// Views of activations: rows of float32 in the memory of whoever runs the operations.
+// Views of activations: rows of float32 in the memory of the Ops that computes on them.
 //
-// A view carries shape and place and owns nothing. Layers pass views to Ops and never look through the pointer:
-// on another device it would not be theirs to read. Plain values.
+// A view has a shape and a pointer and owns nothing. Layers pass views to Ops and never dereference the
+// pointer, which may point into the memory of another device. Plain values.
 
 #include <cstdint>
 
@@ -10,7 +10,7 @@
 
 namespace moeflux {
 
-// [count][cols], `stride` floats from one row to the next.
+// [count][cols], with `stride` floats from row to row.
 struct Rows {
   float* data = nullptr;
   std::uint32_t count = 0;
@@ -28,38 +28,38 @@ struct Rows {
   }
 };
 
-// [count][heads][dim]: rows cut into heads.
+// [count][heads][dim]: rows split into heads.
 struct Heads {
   float* data = nullptr;
   std::uint32_t count = 0;
   std::uint32_t heads = 0;
   std::uint32_t dim = 0;
-  std::uint64_t stride = 0;       // from row to row, in floats
-  std::uint64_t head_stride = 0;  // from head to head
+  std::uint64_t stride = 0;       // in floats, from row to row
+  std::uint64_t head_stride = 0;  // in floats, from head to head
 
   float* head(std::uint64_t row, std::uint64_t index) const {
     return data + row * stride + index * head_stride;
   }
-  // Of every head, channels [first, first + channels).
+  // Channels [first, first + channels) of every head.
   Heads part(std::uint32_t first, std::uint32_t channels) const {
     MF_REQUIRE(first <= dim && channels <= dim - first, "the channels are among those of a head");
     return {data + first, count, heads, channels, stride, head_stride};
   }
 };
 
-// `rows` as heads of `dim` that follow each other.
+// `rows` as consecutive heads of `dim` channels.
 inline Heads as_heads(const Rows& rows, std::uint32_t heads, std::uint32_t dim) {
   MF_REQUIRE(std::uint64_t{heads} * dim == rows.cols, "the heads fill the row");
   return {rows.data, rows.count, heads, dim, rows.stride, dim};
 }
 
-// Rows rounded to bytes, for integer products (kernel_table.h).
+// Rows quantized to bytes, for integer products (kernel_table.h).
 struct ByteRows {
-  std::int8_t* codes = nullptr;  // [count][cols]; null: there are none
+  std::int8_t* codes = nullptr;  // [count][cols]; null: none
   std::uint64_t stride = 0;      // in bytes
   Rows scales;                   // [count][cols / 64, rounded up]
-  Rows sums;                     // [count][cols / 32]: of the codes
-  std::int8_t* fine = nullptr;   // as codes; null: there are none
+  Rows sums;                     // [count][cols / 32]: sums of the codes
+  std::int8_t* fine = nullptr;   // as codes; null: none
   Rows fine_sums;                // as sums
 
   ByteRows some(std::uint32_t first, std::uint32_t count) const {
@@ -72,11 +72,12 @@ struct ByteRows {
   }
 };
 
-// Rows prepared, once, to be multiplied by any number of matrices. Both are empty where cols is no multiple of 32.
+// Rows prepared once, to be multiplied by any number of matrices. `sums` and `bytes` are empty if cols is not
+// a multiple of 32.
 struct Input {
   Rows x;
-  Rows sums = {};       // exact: [count][cols / 32], of 32 columns each (kernel_table.h)
-  ByteRows bytes = {};  // fast
+  Rows sums = {};       // for `exact`: [count][cols / 32], sums of 32 columns (kernel_table.h)
+  ByteRows bytes = {};  // for `fast`
 
   Input some(std::uint32_t first, std::uint32_t count) const {
     return {x.some(first, count), sums.data == nullptr ? Rows{} : sums.some(first, count),

@@ -78,7 +78,7 @@ Status DecoderLayer::forward(const Step& step, Rows residual) const {
 
   ops.rms_norm(residual, mlp_norm_, norm_eps_, normed);
   observe(step, StepPoint::mlp_normed, layer_, normed);
-  const Input x = ops.prepare(normed, Rounding::fine);  // for routers
+  const Input x = ops.prepare(normed, Rounding::fine);  // routers need it
   MF_TRY_STATUS(std::visit(overloaded{
                                [&](const Moe& moe) { return moe.forward(step, layer_, x, delta); },
                                [&](const SwigluMlp& mlp) {

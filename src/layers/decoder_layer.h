@@ -1,5 +1,6 @@
 #pragma once
-// One layer of the model: h = h + mixer(norm(h)), then h = h + mlp(norm(h)). Immutable: any thread.
+// One layer of the model: h = h + mixer(norm(h)), then h = h + mlp(norm(h)). Immutable once derived:
+// thread-safe.
 
 #include <variant>
 
@@ -16,13 +17,14 @@ namespace moeflux {
 
 class DecoderLayer {
  public:
-  // `rope`: the index of the mixer's tables in Step::rope, where it has positions.
+  // `rope`: the index of the mixer's table in Step::rope; unused by mixers without rope.
   static Result<DecoderLayer> create(const ModelConfig& config, LayerId layer, std::size_t rope,
                                      const Weights& weights);
 
-  // What the layer makes of its weights; once they are there. Until then it can only be measured.
+  // Computes what the layer derives from its weights. Call it once, after the weights are loaded; before that
+  // the layer can only be measured.
   void derive();
-  // Bytes of what derive() fills.
+  // Bytes that derive() fills.
   std::uint64_t derived_bytes() const;
 
   // `residual`: [rows][dim], in and out.

@@ -7,8 +7,8 @@
 namespace moeflux {
 namespace {
 
-constexpr float kHeadNormEps =
-    1e-6f;  // of queries and keys; added to the sum of squares, as transformers does
+// For queries and keys; added to the sum of squares, as transformers does.
+constexpr float kHeadNormEps = 1e-6f;
 
 }  // namespace
 

@@ -1,6 +1,6 @@
 #pragma once
-// Linear attention by the gated delta rule: a state a value head, decayed, corrected and read by every token.
-// Immutable: any thread.
+// Linear attention by the gated delta rule: one state per value head, which every token decays, corrects and
+// reads. Immutable once derived: thread-safe.
 
 #include <vector>
 
@@ -14,10 +14,10 @@ class GatedDeltaNet {
  public:
   GatedDeltaNet(const GatedDeltaNetConfig& config, double norm_eps, const Weights& weights);
 
-  // Once the weights are there.
+  // Call once, after the weights are loaded.
   void derive();
 
-  // y = the layer's contribution to the residual. x: [rows][dim], normalised
+  // y = the layer's contribution to the residual. x: [rows][dim], normalized
   void forward(const Step& step, LayerId layer, const Input& x, Rows y) const;
 
  private:
@@ -28,7 +28,7 @@ class GatedDeltaNet {
   TiledMatrix decay_, beta_;        // [value_heads, dim]
   std::span<const float> conv_;     // [conv_dim][conv_width]
   std::span<const float> a_log_;    // [value_heads]
-  std::vector<float> rate_;         // [value_heads]: -exp(A_log), once derived
+  std::vector<float> rate_;         // [value_heads]: -exp(A_log), filled by derive()
   std::span<const float> dt_bias_;  // [value_heads]
   std::span<const float> norm_;     // [value_head_dim]
   TiledMatrix out_;                 // [dim, value_dim]

@@ -1,7 +1,7 @@
 #pragma once
-// Latent attention, absorbed: queries are carried into the latent space, so that the cache holds one latent and one
-// rotated key a position for all heads, and values are carried out of it at the end.
-// layers/mla_heads.h has the matrices that do both. Immutable, once derived: any thread.
+// Latent attention, absorbed: queries are projected into the latent space, so the cache holds one latent and
+// one rotated key per position for all heads; the mixed latents are projected to values at the end.
+// layers/mla_heads.h has the matrices of both projections. Immutable once derived: thread-safe.
 
 #include <optional>
 
@@ -17,11 +17,11 @@ class Mla {
  public:
   static Result<Mla> create(const MlaConfig& config, double norm_eps, std::size_t rope,
                             const Weights& weights);
-  // Once the weights are there.
+  // Call once, after the weights are loaded.
   void derive() { heads_.derive(); }
   std::uint64_t derived_bytes() const { return heads_.bytes(); }
 
-  // y = the layer's contribution to the residual. x: [rows][dim], normalised
+  // y = the layer's contribution to the residual. x: [rows][dim], normalized
   void forward(const Step& step, LayerId layer, const Input& x, Rows y) const;
 
  private:

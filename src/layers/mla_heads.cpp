@@ -14,7 +14,7 @@ std::uint32_t padded_rows(std::uint32_t rows) {
   return divide_up(rows, static_cast<std::uint32_t>(tile16::kBlockRows)) * tile16::kBlockRows;
 }
 
-// Room for a matrix a head.
+// Reserved memory for one matrix per head.
 struct Room {
   HugeBuffer memory;
   HeadMatrices matrices;
@@ -26,13 +26,14 @@ Result<Room> room_for(std::uint32_t heads, std::uint32_t rows, std::uint64_t col
   return Room{std::move(memory), {all, heads, rows}};
 }
 
-// The plain format that holds every number of such a matrix.
+// The smallest plain format that holds every number of `encoding` exactly: BF16 for BF16, else F32.
 Encoding plain_of(const Encoding& encoding) {
   const auto* plain = std::get_if<PlainFormat>(&encoding);
   return PlainFormat{plain != nullptr && plain->dtype == Dtype::bf16 ? Dtype::bf16 : Dtype::f32};
 }
 
-// The rows [h * stride + first, + count) of each head h, each head at a block of its own.
+// Copies rows [h * stride + first, h * stride + first + shape.rows) for each head h; each head begins a new
+// block.
 void gather_heads(const TiledMatrix& from, std::uint64_t stride, std::uint64_t first,
                   const HeadMatrices& shape, std::byte* to) {
   for (std::uint64_t head = 0; head < shape.heads; ++head)
@@ -40,7 +41,7 @@ void gather_heads(const TiledMatrix& from, std::uint64_t stride, std::uint64_t f
       tile16::copy_row(from, head * stride + first + row, to, head * padded_rows(shape.rows) + row);
 }
 
-// Numbers that a plain format holds, as its bytes.
+// Writes `numbers` as the bytes of the plain format `encoding`, which holds them exactly.
 void store_plain(std::span<const float> numbers, const Encoding& encoding, std::vector<std::byte>& bytes) {
   if (encoding == Encoding(PlainFormat{Dtype::f32})) {
     bytes.resize(numbers.size_bytes());
@@ -54,7 +55,7 @@ void store_plain(std::span<const float> numbers, const Encoding& encoding, std::
   }
 }
 
-// kv_b's key rows of each head, transposed.
+// Transposes each head's key rows of kv_b.
 void transpose_heads(const TiledMatrix& kv_b, const MlaConfig& config, const HeadMatrices& shape,
                      std::byte* to) {
   const std::uint64_t head_rows = config.nope_dim + config.value_dim;

@@ -1,22 +1,23 @@
 #pragma once
-// The two matrices that latent attention has for each head, made of kv_b_proj:
+// The two matrices per head of latent attention, derived from kv_b_proj:
 //
-//   embed    [latent_dim, nope_dim]   a query without position -> latent space; kv_b's key rows, transposed
-//   unembed  [value_dim, latent_dim]  a mixed latent -> the head's values; kv_b's value rows as they are
+//   embed    [latent_dim, nope_dim]   query without position -> latent space; kv_b's key rows, transposed
+//   unembed  [value_dim, latent_dim]  mixed latent -> the head's values; kv_b's value rows as stored
 //
-// Transposing needs other groups than the stored ones, so embed holds the float32 numbers that kv_b's codes stand for
-// (BF16 where they are BF16): the same numbers, larger. A source that has cut kv_b itself (embed_q, unembed_out) keeps
-// its encodings; only each head's rows are filled up to whole tiles.
+// Affine groups do not survive a transposition, so embed holds kv_b's decoded numbers as float32 (BF16 where
+// they are stored as BF16): the same numbers in more bytes. A source that stores the two parts itself
+// (embed_q, unembed_out) keeps its encodings; only each head's rows are padded to whole tiles.
 //
-// create() reserves the memory, derive() fills it, once the weights are there. Owns it. Immutable after that.
+// create() reserves the memory; derive() fills it after the weights are loaded. Owns its memory. Immutable
+// once derived.
 
 #include <cstdint>
 
 #include "base/aligned_buffer.h"
 #include "base/result.h"
-#include "kernels/ops.h"
 #include "layers/weights.h"
 #include "model/config.h"
+#include "ops/ops.h"
 
 namespace moeflux {
 
@@ -35,7 +36,7 @@ class MlaHeads {
 
   MlaConfig config_;
   bool is_cut_ = false;
-  TiledMatrix keys_, values_;  // where the numbers come from: kv_b twice, or the source's own two
+  TiledMatrix keys_, values_;  // what derive() reads: kv_b twice, or the source's own two
   HugeBuffer embed_memory_, unembed_memory_;
   HeadMatrices embed_, unembed_;
 };

@@ -10,16 +10,16 @@
 
 namespace moeflux {
 
-// Who goes where: the rows' choices, and the same by expert. In scratch memory.
+// The experts of each row, and the rows of each expert. In scratch memory.
 struct Moe::Choices {
   std::uint32_t per_token;
-  std::span<std::uint32_t> experts;  // [rows][per_token], ascending in a row
-  std::span<float> weights;          // the same
-  std::span<std::uint32_t> wanted;   // ascending, each once
-  std::span<std::uint32_t> first;    // [experts + 1]: where an expert's visitors begin
-  std::span<std::uint32_t> rows;     // visitors: which row,
+  std::span<std::uint32_t> experts;  // [rows][per_token], ascending within a row
+  std::span<float> weights;          // [rows][per_token]
+  std::span<std::uint32_t> wanted;   // the chosen experts, ascending, each once
+  std::span<std::uint32_t> first;    // [experts + 1]: expert e's visits are [first[e], first[e + 1])
+  std::span<std::uint32_t> rows;     // by visit: the row,
   std::span<float> row_weights;      // its weight,
-  std::span<std::uint32_t> places;   // and which choice it is: row * per_token + k
+  std::span<std::uint32_t> places;   // and the index of the choice: row * per_token + k
 
   Choices(Ops& ops, std::uint32_t row_count, std::uint32_t expert_count, std::uint32_t k)
       : per_token(k),
@@ -42,12 +42,12 @@ struct Moe::Choices {
     }
     wanted = wanted.first(count);
     for (std::size_t i = 0; i < experts.size(); ++i) {
-      const std::uint32_t at = first[experts[i]]++;  // moves every beginning to the next one,
+      const std::uint32_t at = first[experts[i]]++;  // leaves every entry at the next expert's begin,
       rows[at] = static_cast<std::uint32_t>(i / per_token);
       row_weights[at] = weights[i];
       places[at] = static_cast<std::uint32_t>(i);
     }
-    for (std::size_t e = first.size() - 1; e > 0; --e) first[e] = first[e - 1];  // which is put right
+    for (std::size_t e = first.size() - 1; e > 0; --e) first[e] = first[e - 1];  // which this undoes
     first[0] = 0;
   }
 
@@ -101,10 +101,10 @@ Status Moe::forward(const Step& step, LayerId layer, const Input& x, Rows y) con
     step.observer->chose(layer, choices.experts, choices.weights, choices.per_token);
   for (const StepSegment& segment : step.segments)
     if (segment.history != nullptr)
-      segment.history->record(layer, choices.of_row(segment.first_row + segment.rows - 1));
+      segment.history->record(layer, choices.of_row(segment.first_row + segment.rows() - 1));
   choices.sort_by_expert();
 
-  // Experts that have to be read are on their way while the shared one is computed.
+  // Begun here, so that missing experts are read while the shared expert computes.
   const bool is_few = step.rows <= kFewRows;
   Fetch fetch =
       step.experts.begin(layer, choices.wanted, is_few ? FetchOrder::ready_first : FetchOrder::ascending);
@@ -147,7 +147,7 @@ Status Moe::visit_any_order(const Step& step, Fetch& fetch, const Choices& choic
                             Rows y) const {
   Ops& ops = step.ops;
   const Ops::Scope scope(ops);
-  // The output of choice i of the sorted ones is partial i; a row finds its own by the places of its choices.
+  // Partial i is the output of visit i; `place_of_choice` maps a row's choices to their visits.
   const Rows partials = ops.take(static_cast<std::uint32_t>(choices.experts.size()), y.cols);
   const std::span<std::uint32_t> place_of_choice = ops.take_host<std::uint32_t>(choices.experts.size());
   for (std::uint32_t at = 0; at < choices.places.size(); ++at) place_of_choice[choices.places[at]] = at;
@@ -175,7 +175,8 @@ Status Moe::visit_any_order(const Step& step, Fetch& fetch, const Choices& choic
 Status Moe::visit_ascending(const Step& step, Fetch& fetch, const Choices& choices, const Input& x,
                             Rows y) const {
   step.ops.clear(y);
-  // As many together as are ready, but with no more rows than the step has: that is how much memory there is.
+  // Visits all ready experts together, up to as many rows as the step has: that much scratch memory is
+  // planned.
   std::array<std::optional<Lease>, kVisitsAtOnce> leases;
   std::array<ExpertVisit, kVisitsAtOnce> visits;
   const std::size_t limit = std::min<std::size_t>(kVisitsAtOnce, step.experts.lease_limit());

@@ -1,10 +1,10 @@
 #pragma once
-// A mixture of experts: a router chooses a few experts for every row, and an expert that all rows visit may stand
-// beside them. Expert-major: the rows of the whole batch that chose an expert visit it together.
+// A mixture of experts: a router chooses a few experts for every row, and a shared expert, if there is one,
+// serves all rows. Expert-major: all rows of the batch that chose an expert visit it together.
 //
-// By the law a row's experts are added in ascending order of their ids, then the shared expert. Few rows keep every
-// expert's output and add later, so experts may come in any order; many rows take experts in ascending order and add
-// at once. Immutable: any thread.
+// The law adds a row's experts in ascending order of their ids, then the shared expert. At few rows every
+// expert's output is kept and added later, so experts may arrive in any order. At many rows experts are taken
+// in ascending order and added at once. Immutable: thread-safe.
 
 #include <optional>
 
@@ -15,14 +15,14 @@
 
 namespace moeflux {
 
-// Batches of at most so many rows keep the outputs of all their experts.
+// The largest batch that keeps the outputs of all its experts.
 inline constexpr std::uint32_t kFewRows = 32;
 
 class Moe {
  public:
   Moe(const MoeConfig& config, const Weights& weights);
 
-  // y = the layer's contribution to the residual. x: [rows][dim], normalised
+  // y = the layer's contribution to the residual. x: [rows][dim], normalized
   Status forward(const Step& step, LayerId layer, const Input& x, Rows y) const;
 
  private:

@@ -9,19 +9,19 @@
 namespace moeflux {
 namespace {
 
-// YaRN's magnitude of a stretch by `factor`.
+// YaRN's magnitude for a stretch by `factor`.
 double magnitude_of(double factor, double mscale) {
   return factor > 1 ? 0.1 * mscale * std::log(factor) + 1 : 1.0;
 }
 
-// The channel pair whose wave turns `rotations` times within the original context.
+// The channel pair that makes `rotations` full turns within the original context.
 double pair_turning(double rotations, const RopeConfig& config, const YarnConfig& yarn) {
   return config.dims * std::log(yarn.original_positions / (rotations * 2 * std::numbers::pi)) /
          (2 * std::log(config.theta));
 }
 
-// Pairs that turn often keep their frequency, pairs that turn slowly are stretched by `factor`, and a ramp lies
-// between: frequency = theta^(-2i/d) * (1 - ramp) + theta^(-2i/d) / factor * ramp.
+// Fast pairs keep their frequency, slow pairs are slowed down by `factor`, with a linear ramp between:
+// frequency = theta^(-2i/d) * (1 - ramp) + theta^(-2i/d) / factor * ramp.
 void stretch(std::vector<double>& frequencies, const RopeConfig& config, const YarnConfig& yarn) {
   const double low = std::max(std::floor(pair_turning(yarn.beta_fast, config, yarn)), 0.0);
   double high = std::min(std::ceil(pair_turning(yarn.beta_slow, config, yarn)), config.dims - 1.0);
@@ -46,7 +46,7 @@ Rope::Rope(const RopeConfig& config) {
 }
 
 void Rope::fill(std::uint32_t position, std::span<float> cos, std::span<float> sin) const {
-  MF_REQUIRE(cos.size() == frequencies_.size() && sin.size() == frequencies_.size(), "one angle a pair");
+  MF_REQUIRE(cos.size() == frequencies_.size() && sin.size() == frequencies_.size(), "one angle per pair");
   for (std::size_t i = 0; i < frequencies_.size(); ++i) {
     const CosSin turned = cos_sin(position * frequencies_[i]);
     cos[i] = static_cast<float>(turned.cos * magnitude_);
@@ -63,8 +63,8 @@ double mla_score_scale(const MlaConfig& config) {
   return scale;
 }
 
-// angle = n pi/2 + r with |r| <= pi/4, pi/2 in three parts of which the first two have 33 bits; then the Taylor series
-// to r^17, whose rest is below 1e-17.
+// angle = n pi/2 + r with |r| <= pi/4, pi/2 in three parts of which the first two have 33 bits; then the
+// Taylor series to r^17, whose remainder is below 1e-17.
 CosSin cos_sin(double angle) {
   constexpr double kHalfPiHigh = 0x1.921fb544p+0, kHalfPiMiddle = 0x1.0b4611a6p-34,
                    kHalfPiLow = 0x1.3198a2e037073p-69;

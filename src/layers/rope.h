@@ -1,9 +1,10 @@
 #pragma once
-// Rotary positions: which angle each pair of channels turns by at each position.
+// Rotary position embedding: the angle by which each pair of channels is rotated at each position.
 //
-// The angle of pair i at position p is p * frequency[i]. Frequencies are made once, in double precision; cosines and
-// sines are made for the rows of a step, in double precision by a polynomial of our own, and rounded once, so there is
-// one result on every machine and no table whose size is the context. Immutable: any thread.
+// The angle of pair i at position p is p * frequency[i]. Frequencies are computed once, in double precision.
+// Cosines and sines are computed for the rows of a step, in double precision by our own polynomial, and
+// rounded once: the result is the same on every machine, and no table grows with the context. Immutable:
+// thread-safe.
 
 #include <cstdint>
 #include <span>
@@ -20,7 +21,7 @@ class Rope {
   std::uint32_t pairs() const { return static_cast<std::uint32_t>(frequencies_.size()); }
   std::span<const double> frequencies() const { return frequencies_; }
 
-  // cos, sin: [pairs]. YaRN's magnitude is a factor of both.
+  // cos, sin: [pairs]. Both include YaRN's magnitude.
   void fill(std::uint32_t position, std::span<float> cos, std::span<float> sin) const;
 
  private:
@@ -28,8 +29,8 @@ class Rope {
   double magnitude_ = 1;
 };
 
-// What MLA's scores are multiplied by: 1 / sqrt(a head's key size), times the square of YaRN's magnitude for all
-// dimensions.
+// The factor of MLA's attention scores: 1 / sqrt(key size of a head), times the square of YaRN's magnitude
+// for all dimensions (mscale_all_dim).
 double mla_score_scale(const MlaConfig& config);
 
 struct CosSin {

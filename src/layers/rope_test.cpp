@@ -7,7 +7,7 @@
 #include <numbers>
 #include <vector>
 
-#include "base/expect_contract.h"
+#include "base/testing/expect_contract.h"
 
 namespace moeflux {
 namespace {
@@ -43,7 +43,7 @@ TEST(Rope, FrequenciesArePowersOfTheta) {
   }
 }
 
-TEST(Rope, YarnStretchesSlowPairsAsTheReferenceDoes) {
+TEST(Rope, YarnStretchesSlowPairsLikeTheReference) {
   struct Entry {
     std::size_t pair;
     double frequency;
@@ -60,12 +60,12 @@ TEST(Rope, YarnStretchesSlowPairsAsTheReferenceDoes) {
                                  Entry{31, 3.33380358e-06}};
   const Rope rope(rope_of_671b());
   ASSERT_EQ(rope.pairs(), 32u);
-  // The table has nine digits.
+  // The table has nine significant digits.
   for (const Entry& entry : kTable)
     EXPECT_NEAR(rope.frequencies()[entry.pair] / entry.frequency, 1, 1e-8) << entry.pair;
 }
 
-TEST(Rope, YarnByAFactorOfOneChangesNothing) {
+TEST(Rope, YarnWithAFactorOfOneChangesNothing) {
   RopeConfig stretched = rope_of_671b();
   stretched.yarn->factor = 1;
   RopeConfig plain = rope_of_671b();
@@ -75,7 +75,7 @@ TEST(Rope, YarnByAFactorOfOneChangesNothing) {
     EXPECT_NEAR(a.frequencies()[i] / b.frequencies()[i], 1, 1e-15) << i;
 }
 
-TEST(Rope, FillsCosinesAndSinesOfThePositionRoundedOnce) {
+TEST(Rope, FillsCosinesAndSinesRoundedOnce) {
   const Rope rope({.theta = 1e7, .dims = 64, .pairing = RopePairing::half_split, .yarn = {}});
   std::vector<float> cos(32), sin(32);
   for (const std::uint32_t position : {0u, 1u, 255u, 4096u, 262143u, 1048575u}) {
@@ -83,7 +83,7 @@ TEST(Rope, FillsCosinesAndSinesOfThePositionRoundedOnce) {
     for (std::size_t i = 0; i < 32; ++i) {
       const double angle = position * rope.frequencies()[i];
       EXPECT_NEAR(cos[i], std::cos(angle), 6.1e-8)
-          << position << ", pair " << i;  // half a unit of 1 and 1e-12
+          << position << ", pair " << i;  // half a unit in the last place of 1, and 1e-12
       EXPECT_NEAR(sin[i], std::sin(angle), 6.1e-8) << position << ", pair " << i;
     }
   }
@@ -94,7 +94,7 @@ TEST(Rope, FillsCosinesAndSinesOfThePositionRoundedOnce) {
   }
 }
 
-TEST(Rope, YarnsMagnitudeIsAFactorOfBoth) {
+TEST(Rope, ScalesCosinesAndSinesByYarnsMagnitude) {
   RopeConfig config = rope_of_671b();
   config.yarn->mscale = 2;
   const Rope rope(config);
@@ -104,16 +104,16 @@ TEST(Rope, YarnsMagnitudeIsAFactorOfBoth) {
   EXPECT_NEAR(cos[0], std::cos(7.0) * magnitude, 1e-7);
   EXPECT_NEAR(sin[0], std::sin(7.0) * magnitude, 1e-7);
 
-  const Rope of_671b(rope_of_671b());  // equal scales: a factor of 1
+  const Rope of_671b(rope_of_671b());  // equal mscales give a factor of 1
   of_671b.fill(0, cos, sin);
   EXPECT_EQ(cos[0], 1.0f);
 
-  config.yarn->mscale_all_dim = 0;  // not given: YaRN's own
+  config.yarn->mscale_all_dim = 0;  // absent: YaRN's default
   Rope(config).fill(0, cos, sin);
   EXPECT_NEAR(cos[0], 0.1 * std::log(40.0) + 1, 1e-7);
 }
 
-TEST(MlaScoreScale, IsThatOfTheReference) {
+TEST(MlaScoreScale, MatchesTheReference) {
   EXPECT_NEAR(mla_score_scale(mla_of_671b()), 0.1352338, 5e-8);
   MlaConfig plain = mla_of_671b();
   plain.rope.yarn.reset();
@@ -129,28 +129,28 @@ void expect_near(double angle) {
   ASSERT_NEAR(found.sin, std::sin(angle), 1e-12) << angle;
 }
 
-TEST(CosSin, IsCloseToTheLibrarysUpToTheLongestContext) {
+TEST(CosSin, MatchesTheStandardLibraryUpToTheLongestContext) {
   constexpr int kAngles = 400'000;
   for (int i = 0; i <= kAngles; ++i) expect_near(0x1p20 * i / kAngles);
   for (std::uint32_t position = 0; position < (1u << 20); position += 7) expect_near(position);
   for (double angle = 0x1p20; angle > 1e-300; angle *= 0.97) expect_near(angle);
 }
 
-TEST(CosSin, IsCloseAroundMultiplesOfAnEighthOfATurn) {
+TEST(CosSin, MatchesTheStandardLibraryNearMultiplesOfAnEighthTurn) {
   for (int i = 0; i < 667'544; i += 13)
     for (const double beside : {-1e-9, 0.0, 1e-9})
       expect_near(std::max(0.0, i * (std::numbers::pi / 4) + beside));
 }
 
-TEST(CosSin, OfZeroIsExact) {
+TEST(CosSin, IsExactAtZero) {
   EXPECT_EQ(cos_sin(0).cos, 1.0);
   EXPECT_EQ(cos_sin(0).sin, 0.0);
 }
 
-TEST(RopeContract, ThereIsOneAngleAPair) {
+TEST(RopeContract, RequiresOneAnglePerPair) {
   const Rope rope(rope_of_671b());
   std::vector<float> cos(32), sin(31);
-  EXPECT_CONTRACT(rope.fill(1, cos, sin), "one angle a pair");
+  EXPECT_CONTRACT(rope.fill(1, cos, sin), "one angle per pair");
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 
 namespace moeflux {
 
-static_assert(kKvBlockPositions == kAttentionBlock, "a block of the cache is a block of the law");
+static_assert(kKvBlockPositions == kAttentionBlock, "the KV cache and the law use the same block");
 
 std::string_view name_of(StepPoint point) {
   switch (point) {
@@ -23,13 +23,13 @@ std::span<const KvSegment> kv_segments(const Step& step, LayerId layer) {
   const std::span<KvSegment> out = step.ops.take_host<KvSegment>(step.segments.size());
   for (std::size_t i = 0; i < out.size(); ++i) {
     const StepSegment& segment = step.segments[i];
-    const std::uint64_t end = std::uint64_t{segment.position} + segment.rows;
+    const std::uint64_t end = std::uint64_t{segment.position} + segment.rows();
     const std::span<KvBlockView> views = step.ops.take_host<KvBlockView>(kv_blocks_for(end));
     if (segment.state != nullptr) {
       const std::span<const KvBlock> blocks = segment.state->kv(layer);
       for (std::size_t b = 0; b < views.size(); ++b) views[b] = {blocks[b].keys, blocks[b].values};
     }
-    out[i] = {segment.first_row, segment.rows, segment.position, views, step.kv_numbers};
+    out[i] = {segment.first_row, segment.rows(), segment.position, views, step.kv_dtype};
   }
   return out;
 }
@@ -42,7 +42,7 @@ std::span<const RecurrentSegment> recurrent_segments(const Step& step, View view
   for (std::size_t i = 0; i < out.size(); ++i) {
     const StepSegment& segment = step.segments[i];
     const RecurrentView state = segment.state != nullptr ? view(*segment.state) : RecurrentView{};
-    out[i] = {segment.first_row, segment.rows, state.before, state.after};
+    out[i] = {segment.first_row, segment.rows(), state.before, state.after};
   }
   return out;
 }

@@ -1,9 +1,11 @@
 #pragma once
-// One pass of a batch through the model, as its layers see it.
+// One pass of a batch through the model, as the engine and the layers see it.
 //
-// A batch is rows; each session that takes part has a run of neighbouring rows, its segment. Everything here is
-// borrowed for the pass. A pass that measures scratch memory has segments without a state. One thread at a time.
+// A batch is a matrix of rows, one per token. Each session that takes part owns a run of neighboring rows,
+// its segment. Everything here is borrowed for the pass. A pass that measures scratch memory has segments
+// without state or history. One thread at a time.
 
+#include <atomic>
 #include <cstdint>
 #include <span>
 
@@ -11,18 +13,23 @@
 #include "base/trace.h"
 #include "experts/expert_history.h"
 #include "experts/expert_source.h"
-#include "kernels/ops.h"
-#include "layers/routing.h"
+#include "layers/routing_override.h"
 #include "layers/step_observer.h"
+#include "ops/ops.h"
 #include "state/session_state.h"
 
 namespace moeflux {
 
 struct StepSegment {
-  SessionState* state = nullptr;  // null: measuring
-  std::uint32_t first_row = 0, rows = 0;
-  std::uint32_t position = 0;        // of its first row
-  ExpertHistory* history = nullptr;  // where its last row's experts are noted; null: nowhere
+  SessionState* state = nullptr;         // null while measuring
+  ExpertHistory* history = nullptr;      // receives the experts of the segment's last row; null: nothing does
+  std::span<const TokenId> tokens = {};  // one per row
+  std::uint32_t first_row = 0;           // in the batch
+  std::uint32_t position = 0;            // of the first row, in its session
+  std::uint32_t logits_rows = 0;         // the last `logits_rows` rows want logits
+  std::span<float> logits = {};          // [logits_rows][vocabulary]
+
+  std::uint32_t rows() const { return static_cast<std::uint32_t>(tokens.size()); }
 };
 
 struct Step {
@@ -30,15 +37,16 @@ struct Step {
   ExpertSource& experts;
   std::span<const StepSegment> segments;
   std::uint32_t rows = 0;               // of all segments
-  std::span<const RopeTable> rope;      // by the index that a layer was made with
-  StepObserver* observer = nullptr;     // none: null
   std::uint32_t experts_per_token = 0;  // 0: the model's own
-  TraceBuffer* trace = nullptr;         // none: null
-  Routing* routing = nullptr;           // instead of the router's choices; none: null
-  KvNumbers kv_numbers = KvNumbers::f32;
+  KvDtype kv_dtype = KvDtype::f32;
+  TraceBuffer* trace = nullptr;               // null: none
+  StepObserver* observer = nullptr;           // null: none
+  RoutingOverride* routing = nullptr;                 // replaces the routers' choices; null: nothing does
+  const std::atomic<bool>* cancel = nullptr;  // read before every layer; null: never cancelled
+  std::span<const RopeTable> rope = {};       // one per Rope of the engine; layers know their index
 };
 
-// What the operations want to know of the segments, in scratch memory.
+// The segments as the operations take them, in scratch memory.
 std::span<const KvSegment> kv_segments(const Step& step, LayerId layer);
 std::span<const RecurrentSegment> conv_segments(const Step& step, LayerId layer);
 std::span<const RecurrentSegment> delta_segments(const Step& step, LayerId layer);

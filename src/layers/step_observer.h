@@ -1,9 +1,9 @@
 #pragma once
-// A look into a step while it runs: for evaluation, tests and tools.
+// Shows the activations of a step while it runs; for evaluation, tests and tools.
 //
-// The engine copies activations out only while somebody observes. Rows are those of the whole batch, in order,
-// without gaps: [rows][cols]. An observer changes no bit, unless it replaces a residual on purpose.
-// Called on the thread that runs the step.
+// Activations are copied out only if a step has an observer. The rows are those of the whole batch, in order
+// and without gaps: [rows][cols]. An observer changes no bit unless it replaces a residual on purpose. Called
+// on the thread that runs the step.
 
 #include <cstdint>
 #include <span>
@@ -31,11 +31,12 @@ class StepObserver {
   virtual ~StepObserver() = default;
 
   virtual void saw(StepPoint point, LayerId layer, std::span<const float> rows, std::uint32_t cols) = 0;
-  // The router's choices of all rows: [rows][experts_per_token] each, ids ascending in a row.
+  // The routers' choices for all rows: [rows][experts_per_token] each, ids ascending within a row.
   virtual void chose(LayerId layer, std::span<const std::uint32_t> experts, std::span<const float> weights,
                      std::uint32_t experts_per_token) = 0;
 
-  // Whether to run layer `layer` on something else than the layer before left: then `rows` is filled.
+  // Called before layer `layer`. Returns true after filling `rows` with the residual that the layer shall run
+  // on.
   virtual bool replace_residual(LayerId layer, std::span<float> rows, std::uint32_t cols) = 0;
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// down (silu(gate x) * up x): the MLP that every token visits, as a dense layer or as a shared expert. Immutable.
+// down (silu(gate x) * up x): a dense layer's MLP or a shared expert. Immutable: thread-safe.
 
 #include <string>
 
@@ -10,7 +10,7 @@ namespace moeflux {
 
 class SwigluMlp {
  public:
-  // Its matrices are NAME.gate_proj, NAME.up_proj and NAME.down_proj.
+  // Finds the matrices NAME.gate_proj, NAME.up_proj and NAME.down_proj.
   SwigluMlp(const Weights& weights, const std::string& name)
       : gate_(weights.matrix(name + ".gate_proj")),
         up_(weights.matrix(name + ".up_proj")),

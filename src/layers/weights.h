@@ -1,8 +1,8 @@
 #pragma once
-// The resident weights of a model, found by name once, when its layers are made.
+// Finds a model's resident weights by name, once, when its layers are created.
 //
-// The names and shapes are those that PackedModel::open has checked, so a name that is not there is a mistake of
-// ours, not of the file. Views live as long as the memory. Read-only: any thread.
+// PackedModel::open has checked names and shapes, so a missing name is a bug of ours, not of the file. Refers
+// to the model and to the memory; the views it returns live as long as the memory. Immutable: thread-safe.
 
 #include <cstddef>
 #include <span>
@@ -19,12 +19,12 @@ class Weights {
   // `memory`: the bytes of resident.bin.
   Weights(const PackedModel& model, std::span<const std::byte> memory) : model_(model), memory_(memory) {}
 
-  // Those of layer `layer`: "layers.3." before the name.
+  // Looks names up under "layers.LAYER.".
   Weights of_layer(std::uint32_t layer) const;
 
   bool has(std::string_view name) const;
   tile16::TiledMatrix matrix(std::string_view name) const;
-  std::span<const float> vector(std::string_view name) const;  // also tables: all rows, one after another
+  std::span<const float> vector(std::string_view name) const;  // of a table: all rows, one after another
 
  private:
   const PackedTensor& tensor(std::string_view name) const;

@@ -1,4 +1,4 @@
-#include "cli/model_choice.h"
+#include "library/model_choice.h"
 
 #include <fmt/format.h>
 
@@ -8,14 +8,13 @@
 #include "base/hash.h"
 #include "base/printable.h"
 #include "base/sizes.h"
-#include "cli/progress_bar.h"
 #include "io/file_lock.h"
 #include "model/packed_format.h"
 #include "model/packed_model.h"
 #include "pack/pack.h"
 #include "source/source_model.h"
 
-namespace moeflux::cli {
+namespace moeflux {
 namespace {
 
 namespace fs = std::filesystem;
@@ -32,10 +31,10 @@ Status make_directories(FileSystem& files, const fs::path& directory) {
   return {};
 }
 
-// Of its place and of the names and sizes of its files.
+// Digest of the checkpoint's path and of its files' names and sizes.
 Result<Digest> digest_of_checkpoint(FileSystem& files, const fs::path& directory) {
   DigestStream digest;
-  // What an older moeflux packed is not found, and packed again.
+  // A new format version changes the digest, so models packed by an older moeflux are packed again.
   digest.add(fmt::format("format version {}\n", kPackedFormatVersion));
   std::error_code ignored;
   const fs::path real = fs::weakly_canonical(directory, ignored);
@@ -50,23 +49,21 @@ Result<Digest> digest_of_checkpoint(FileSystem& files, const fs::path& directory
   return digest.value();
 }
 
-Status pack_into(FileSystem& files, const fs::path& source_path, const fs::path& destination, LogSink& log) {
+Status pack_into(FileSystem& files, const fs::path& source_path, const fs::path& destination, LogSink& log,
+                 PackObserver progress) {
   MF_TRY(const SourceModel source, SourceModel::open(files, source_path));
   log.write(LogLevel::info,
             fmt::format("packing {} into {}, once", source_path.native(), destination.native()));
-  ProgressBar bar("packing");
   const unsigned jobs = std::max(1u, std::thread::hardware_concurrency());
-  MF_TRY_STATUS(pack(source, files, files, destination, {{}, jobs}, [&](const PackProgress& progress) {
-    bar.update(progress.done_bytes, progress.kept_bytes, progress.total_bytes);
-  }));
+  MF_TRY_STATUS(pack(source, files, files, destination, {{}, jobs}, progress));
   return {};
 }
 
 fs::path cached_models(const Places& places) { return places.cache / "moeflux" / "models"; }
 
-// `name`: for the folder in the cache.
+// `name`: for the name of the folder in the cache.
 Result<fs::path> packed_in_cache(FileSystem& files, const fs::path& source, std::string_view name,
-                                 const Places& places, LogSink& log) {
+                                 const Places& places, LogSink& log, PackObserver progress) {
   if (places.cache.empty())
     return Error{
         ErrorCode::not_found,
@@ -78,7 +75,7 @@ Result<fs::path> packed_in_cache(FileSystem& files, const fs::path& source, std:
   std::string hex;
   for (const std::uint8_t byte : std::span(digest.bytes).first(6)) hex += fmt::format("{:02x}", byte);
   MF_TRY_STATUS(make_directories(files, models));
-  // Whatever it was called when it was packed: -hf and -m may name the same files.
+  // Any name matches: -hf and -m may name the same files.
   MF_TRY(const std::vector<std::string> names, files.list(models));
   for (const std::string& there : names) {
     if (!there.ends_with("-" + hex)) continue;
@@ -90,7 +87,7 @@ Result<fs::path> packed_in_cache(FileSystem& files, const fs::path& source, std:
   lock_path += ".lock";
   MF_TRY(const FileLock lock, FileLock::acquire(lock_path));
   MF_TRY(const bool is_packed_now, PackedModel::is_at(files, destination));
-  if (!is_packed_now) MF_TRY_STATUS(pack_into(files, source, destination, log));
+  if (!is_packed_now) MF_TRY_STATUS(pack_into(files, source, destination, log, progress));
   return destination;
 }
 
@@ -105,7 +102,7 @@ Result<fs::path> find_demo(FileSystem& files, const Places& places) {
                fmt::format("the bundled demo model is not in {}; name a model with -m or -hf", looked_at)};
 }
 
-std::string folder_name(const fs::path& path) {
+std::string cache_label(const fs::path& path) {
   const fs::path clean = path.lexically_normal();
   std::string name =
       clean.has_filename() ? clean.filename().string() : clean.parent_path().filename().string();
@@ -126,7 +123,7 @@ bool is_repository_name(std::string_view name) {
   return true;
 }
 
-// What refs/main says, or else the only snapshot that there is.
+// The snapshot that refs/main names, or the only snapshot.
 Result<std::optional<fs::path>> snapshot_of(FileSystem& files, const fs::path& repository) {
   MF_TRY(const bool has_ref, files.exists(repository / "refs" / "main"));
   if (has_ref) {
@@ -208,19 +205,20 @@ fs::path folder_of_models(FileSystem& files, const Places& places) {
 }
 
 Result<ChosenModel> choose_model(FileSystem& files, const ModelChoice& choice, const Places& places,
-                                 LogSink& log) {
+                                 LogSink& log, PackObserver progress) {
   if (!choice.model.empty() && !choice.hf_repo.empty())
-    return Error{ErrorCode::invalid_argument, "-m and -hf name a model each; give one of them"};
+    return Error{ErrorCode::invalid_argument, "expected one of -m and -hf, found both"};
   ChosenModel chosen;
   if (!choice.model.empty()) {
-    chosen.name = folder_name(choice.model);
+    chosen.name = cache_label(choice.model);
     MF_TRY(const bool is_packed, PackedModel::is_at(files, choice.model));
     if (is_packed) {
       chosen.packed = choice.model;
       return chosen;
     }
     MF_TRY(const SourceModel source, SourceModel::open(files, choice.model));
-    MF_TRY(chosen.packed, packed_in_cache(files, source.path(), folder_name(source.path()), places, log));
+    MF_TRY(chosen.packed,
+           packed_in_cache(files, source.path(), cache_label(source.path()), places, log, progress));
     return chosen;
   }
   if (!choice.hf_repo.empty()) {
@@ -228,14 +226,14 @@ Result<ChosenModel> choose_model(FileSystem& files, const ModelChoice& choice, c
     chosen.name = choice.hf_repo;
     std::string folder = choice.hf_repo;
     folder.replace(folder.find('/'), 1, "--");
-    MF_TRY(chosen.packed, packed_in_cache(files, source, folder, places, log));
+    MF_TRY(chosen.packed, packed_in_cache(files, source, folder, places, log, progress));
     return chosen;
   }
   MF_TRY(const fs::path demo, find_demo(files, places));
   chosen.name = kDemoName;
   chosen.is_demo = true;
-  MF_TRY(chosen.packed, packed_in_cache(files, demo, "tern", places, log));
+  MF_TRY(chosen.packed, packed_in_cache(files, demo, "tern", places, log, progress));
   return chosen;
 }
 
-}  // namespace moeflux::cli
+}  // namespace moeflux

@@ -1,4 +1,4 @@
-#include "capi/originals.h"
+#include "library/originals.h"
 
 #include <fmt/format.h>
 
@@ -22,12 +22,11 @@ bool same_file(const fs::path& a, const fs::path& b) {
   return fs::equivalent(a, b, nothing_there);
 }
 
-// The source is opened by the folder that all of the artifacts belong to: its tokenizer is found from there
-// too.
+// Opens the source by the folder that contains all artifacts: the tokenizer is found from there too.
 Result<SourceModel> open_source(FileSystem& files, const ArtifactPaths& artifacts) {
   for (const fs::path& given : {artifacts.weights, artifacts.manifest, artifacts.experts_dir}) {
     MF_TRY(const bool there, files.exists(given));
-    if (!there) return Error(ErrorCode::not_found, fmt::format("{}: is not there", given.string()));
+    if (!there) return Error(ErrorCode::not_found, fmt::format("{}: does not exist", given.string()));
   }
   const fs::path folder = fs::absolute(artifacts.weights).lexically_normal().parent_path();
   for (const fs::path& directory : {folder.parent_path(), folder}) {
@@ -46,7 +45,7 @@ Result<SourceModel> open_source(FileSystem& files, const ArtifactPaths& artifact
                   artifacts.weights.string(), artifacts.manifest.string(), artifacts.experts_dir.string()));
 }
 
-// As far as can be told without reading the weights.
+// Compares everything that does not need the weights.
 bool is_of_the_same_shape(const Manifest& packed, const SourceModel& source, const PackPlan& plan) {
   return packed.source_format == name_of(source.kind()) && packed.config == source.config() &&
          packed.resident_bytes == plan.resident_bytes && packed.expert_formats == plan.expert_formats &&

@@ -1,8 +1,8 @@
 #pragma once
-// The original's artifacts as a packed model.
+// Packs the original's artifacts.
 //
-// The engine runs one format, ours, so the artifacts are packed before they are opened: into a folder beside
-// the experts, once. Blocks until done. One thread at a time for the same artifacts.
+// The engine runs only the packed format, so the artifacts are packed once before they are opened, into a
+// folder beside the experts. Blocks until done. One thread at a time for the same artifacts.
 
 #include <filesystem>
 #include <string>
@@ -23,13 +23,13 @@ struct ArtifactPaths {
 
 struct PackedOriginals {
   std::filesystem::path path;  // of the packed model
-  std::string name;            // of the folder that the artifacts are in
+  std::string name;            // the name of the folder of the artifacts
 };
 
-// A packed model that is there already is used when its shape is that of the artifacts.
+// Uses an existing packed model if its shape is that of the artifacts.
 Result<PackedOriginals> pack_originals(FileSystem& files, const ArtifactPaths& artifacts);
 
-// The last part of a path that names something: "a" of "x/a/".
+// The last nonempty component of a path: "a" of "x/a/".
 std::string folder_name(const std::filesystem::path& path);
 
 }  // namespace moeflux

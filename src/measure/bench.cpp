@@ -6,6 +6,7 @@
 #include <random>
 #include <vector>
 
+#include "engine/session.h"
 #include "io/posix_file_system.h"
 #include "io/process_memory.h"
 #include "measure/memory_rate.h"
@@ -23,7 +24,7 @@ Tokens random_tokens(std::mt19937_64& random, std::uint32_t vocabulary, std::uin
   return tokens;
 }
 
-// Of resident weights: all but the rows of the embedding that were not asked for.
+// All resident weights except the rows of the embedding that no token looked up.
 std::uint64_t touched_resident_bytes(const Engine& engine) {
   std::uint64_t bytes = engine.memory_plan().derived_bytes;
   for (const PackedTensor& tensor : engine.model().manifest().tensors)
@@ -43,8 +44,8 @@ std::uint64_t mean_record_bytes(const Engine& engine) {
 
 std::uint64_t size_of(const MatrixFormat& format) { return format.rows * format.cols; }
 
-// Of all matrices but the embedding and that of the logits, of which a prompt needs one row each.
-std::uint64_t products_a_token(const Engine& engine) {
+// Over all matrices except the embedding and the output head, of which a prompt needs one row each.
+std::uint64_t products_per_token(const Engine& engine) {
   const Manifest& manifest = engine.model().manifest();
   std::uint64_t products = 0;
   for (const PackedTensor& tensor : manifest.tensors)
@@ -59,7 +60,7 @@ std::uint64_t products_a_token(const Engine& engine) {
   return products;
 }
 
-// What the machine can do now.
+// Measures the machine's limits at this moment.
 class Probes {
  public:
   Probes(const Engine& engine, std::uint64_t bytes) : pool_(engine.threads()), kernels_(engine.kernels()) {
@@ -67,7 +68,7 @@ class Probes {
   }
 
   bool can_read() const { return !weights_.empty(); }
-  // The model's own weights: memory that is there, in the pages in which decoding reads it.
+  // Reads the model's own weights: memory that exists already, in the pages that decoding reads.
   Result<double> read_bytes_per_second() { return measure_read_bytes_per_second(pool_, weights_, kPasses); }
   Result<double> products_per_second() { return measure_products_per_second(pool_, kernels_, kPasses); }
 
@@ -79,13 +80,13 @@ class Probes {
   std::span<const std::byte> weights_;
 };
 
-// A phase of all counted rounds, and what the machine could have done beside each.
+// One phase of all counted rounds, and the machine's limit beside each.
 struct Rates {
-  std::vector<double> tokens;  // a second
-  std::vector<double> limits;  // bytes or products a second; empty, or as many
+  std::vector<double> tokens;  // per second
+  std::vector<double> limits;  // bytes or products per second; empty, or one per round
   StepStatistics steps;
 
-  // `cost`: bytes or products of a token.
+  // `cost`: bytes or products per token.
   std::optional<BenchLimit> limit(std::uint64_t cost) const {
     if (limits.empty()) return std::nullopt;
     std::vector<double> fractions;
@@ -125,7 +126,7 @@ class Rounds {
   Rates prompt, decode;
 
  private:
-  // Runs the phase, and adds to `limits` the middle of what the probe says before it and after.
+  // Runs the phase and appends to `limits` the mean of the probe before and after it.
   template <class Probe, class Phase>
   static Status beside(bool compares, Probe probe, Phase phase, std::vector<double>* limits) {
     if (!compares || limits == nullptr) return phase();
@@ -207,15 +208,15 @@ Result<BenchResult> run_bench(Engine& engine, const BenchOptions& options,
   result.major_faults = read_process_memory(files).major_faults.value_or(0) - faults_before;
   result.prompt = phase_of(std::max(1u, options.prompt_tokens), rounds.prompt);
   result.decode = phase_of(options.decode_tokens, rounds.decode);
-  result.products_a_token = products_a_token(engine);
-  result.compute = rounds.prompt.limit(result.products_a_token);
+  result.products_per_token = products_per_token(engine);
+  result.compute = rounds.prompt.limit(result.products_per_token);
   const std::uint64_t rows = result.decode.steps.rows;
   // A batch reads the resident weights once for all of its rows.
   if (rows != 0)
-    result.touched_bytes_a_token = (touched_resident_bytes(engine) * (rows / options.batch) +
-                                    result.decode.steps.experts_handed_out * mean_record_bytes(engine)) /
-                                   rows;
-  result.memory = rounds.decode.limit(result.touched_bytes_a_token);
+    result.touched_bytes_per_token = (touched_resident_bytes(engine) * (rows / options.batch) +
+                                      result.decode.steps.experts_served * mean_record_bytes(engine)) /
+                                     rows;
+  result.memory = rounds.decode.limit(result.touched_bytes_per_token);
   return result;
 }
 

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "io/posix_file_system.h"
-#include "io/temporary_directory.h"
+#include "io/testing/temporary_directory.h"
 #include "measure/drive_probe.h"
-#include "measure/routing.h"
+#include "measure/routing_source.h"
 #include "model/testing/tiny_packed_model.h"
 
 namespace moeflux {
@@ -28,7 +28,8 @@ struct Benching : testing::Test {
     options.context = 64;
   }
   Result<BenchResult> run(const BenchOptions& bench) {
-    MF_TRY(const std::shared_ptr<Engine> engine, Engine::open(files, path, options));
+    MF_TRY(PackedModel model, PackedModel::open(files, path));
+    MF_TRY(const std::shared_ptr<Engine> engine, Engine::open(files, std::move(model), options));
     return run_bench(*engine, bench, [&](std::uint32_t done, std::uint32_t) { reported = done; });
   }
 };
@@ -85,7 +86,7 @@ TEST_F(Benching, KnowsTheBytesThatATokenTouches) {
   std::uint64_t all = 0;
   for (const ExpertFile& file : model.manifest().experts)
     for (const ExpertRecord& record : file.records) all += record.bytes;
-  EXPECT_EQ(result->touched_bytes_a_token, bytes + 4 * (all / 8));  // two of four experts, in two layers
+  EXPECT_EQ(result->touched_bytes_per_token, bytes + 4 * (all / 8));  // two of four experts, in two layers
 }
 
 TEST_F(Benching, DecodesSeveralSessionsTogether) {
@@ -98,7 +99,7 @@ TEST_F(Benching, DecodesSeveralSessionsTogether) {
 TEST_F(Benching, TakesTheChoicesOfARouting) {
   const RoutingShape shape = *routing_shape_of(tiny_qwen_config());
   // Of a layer's four experts the first two, always.
-  class First final : public Routing {
+  class First final : public RoutingOverride {
    public:
     void choose(LayerId, std::uint32_t, std::uint32_t per_token, std::span<std::uint32_t> chosen,
                 std::span<float>) override {

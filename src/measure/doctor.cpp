@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "base/aligned_buffer.h"
+#include "io/drive/uring_drive.h"
 #include "io/system_error.h"
-#include "io/uring_drive.h"
 #include "kernels/kernel_table.h"
 
 namespace moeflux {
@@ -27,7 +27,7 @@ std::vector<KernelsFound> find_kernels() {
   return found;
 }
 
-// Pages are granted as they are first written, so all of them are.
+// Touches every page: the kernel grants pages on the first write.
 HugePageProbe probe_huge_pages() {
   auto buffer = HugeBuffer::create(kHugePageProbeBytes);
   if (!buffer) return {};
@@ -35,7 +35,7 @@ HugePageProbe probe_huge_pages() {
   return {buffer->size(), buffer->granted_huge_bytes()};
 }
 
-// A file to read, in a directory of its own that nobody else has a name in; both go with it.
+// A file to read, in a new directory with a unique name; the destructor removes both.
 class ProbeFile {
  public:
   static Result<ProbeFile> make(FileSystem& files, const std::filesystem::path& folder) {
@@ -50,7 +50,7 @@ class ProbeFile {
   ProbeFile(ProbeFile&& other) noexcept
       : files_(other.files_), directory_(std::exchange(other.directory_, {})) {}
   ~ProbeFile() {
-    if (!directory_.empty()) static_cast<void>(files_.remove_all(directory_));  // nothing else can be done
+    if (!directory_.empty()) static_cast<void>(files_.remove_all(directory_));  // an error here has no remedy
   }
 
   std::filesystem::path path() const { return directory_ / "probe"; }
@@ -60,7 +60,7 @@ class ProbeFile {
       : files_(files), directory_(std::move(directory)) {}
 
   FileSystem& files_;
-  std::filesystem::path directory_;  // empty: has been moved
+  std::filesystem::path directory_;  // empty: moved from
 };
 
 std::optional<std::uint64_t> locked_memory_limit() {
@@ -108,7 +108,7 @@ DriveDiagnosis diagnose_drive(FileSystem& files, const std::filesystem::path& fo
   return diagnosis;
 }
 
-// What came of asking for `kind`; absent: it was not asked for, or nothing came.
+// The result of asking for `kind`; absent: not asked for, or no drive opened.
 std::optional<DriveKind> found_for(const DriveDiagnosis& diagnosis, DriveKind kind) {
   const auto tried = std::ranges::find(diagnosis.tried, kind, &DriveTried::asked);
   return tried == diagnosis.tried.end() ? std::nullopt : tried->found;

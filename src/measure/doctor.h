@@ -1,9 +1,8 @@
 #pragma once
-// What this machine is and what moeflux makes of it: for a person who wonders why it is slow, and for bug
-// reports.
+// What this machine is and what moeflux makes of it, for users who wonder about speed and for bug reports.
 //
-// Nothing here needs a model. What cannot be found out is 0, absent or "unknown" (io/machine.h). Plain
-// values: any thread.
+// Needs no model. A value that could not be determined is 0, absent or "unknown" (io/machine.h). Plain
+// values; any thread.
 
 #include <cstdint>
 #include <filesystem>
@@ -13,7 +12,7 @@
 #include <vector>
 
 #include "base/sizes.h"
-#include "io/drive.h"
+#include "io/drive/drive.h"
 #include "io/file_system.h"
 #include "io/machine.h"
 
@@ -22,36 +21,35 @@ namespace moeflux {
 struct KernelsFound {
   std::string_view name;
   bool runs_here = false;
-  bool is_chosen = false;  // unless somebody asks for others
+  bool is_chosen = false;  // the default
 };
 
-// Whether memory that huge pages were asked for really lies in them.
+// Whether memory with a request for huge pages really gets them.
 struct HugePageProbe {
-  std::uint64_t asked_bytes = 0;  // 0: there was no memory to try it with
+  std::uint64_t asked_bytes = 0;  // 0: no memory for the probe
   std::uint64_t granted_bytes = 0;
 };
 
-// A kind of drive that was asked for, and what came of it.
+// The attempt to open one kind of drive.
 struct DriveTried {
   DriveKind asked = DriveKind::uring;
-  std::optional<DriveKind> found;     // absent: none, and the last refusal is the error
-  std::string description;            // of the drive that was found
-  std::vector<std::string> refusals;  // on the way to it, with what would help
+  std::optional<DriveKind> found;     // absent: none; the last refusal is the error
+  std::string description;            // of the drive found
+  std::vector<std::string> refusals;  // before it was found, each with its remedy
 };
 
-// How experts would be read that lie in a folder.
+// How experts in a folder would be read.
 struct DriveDiagnosis {
   std::filesystem::path folder;
-  std::string problem;            // why nothing could be tried there; empty: nothing is wrong
-  std::vector<DriveTried> tried;  // uring, which is the one to be chosen, pread and buffered
+  std::string problem;            // why no drive could be tried there; empty: no problem
+  std::vector<DriveTried> tried;  // uring (the default choice), pread and buffered
 
-  // That this process may lock, once it has raised its limit as far as it may; absent: no limit is known.
+  // The memory that this process may lock, after it raised its limit as far as possible; absent: no limit.
   std::optional<std::uint64_t> locked_memory_limit_bytes;
-  std::uint64_t fixed_buffer_bytes =
-      0;  // that uring was given to register; 0: there was no memory to try it with
+  std::uint64_t fixed_buffer_bytes = 0;  // that uring was asked to register; 0: no memory for the probe
   bool has_fixed_buffers = false;
 
-  // Absent: it could not be tried. io_uring is not where direct reads are refused.
+  // Absent: could not be tried. io_uring is not tried where direct reads are refused.
   std::optional<bool> has_direct_reads() const;
   std::optional<bool> has_uring() const;
 };
@@ -66,7 +64,8 @@ struct Diagnosis {
 inline constexpr std::uint64_t kHugePageProbeBytes = 16 * kMiB;
 inline constexpr std::uint64_t kFixedBufferProbeBytes = 64 * kMiB;
 
-// Allocates so many bytes for a moment, and makes a small file in `folder`, which is gone when it returns.
+// Diagnoses the machine. Temporarily allocates the probe sizes above and makes a small file in `folder`,
+// which is removed before the call returns.
 Diagnosis diagnose(FileSystem& files, const std::filesystem::path& folder);
 
 }  // namespace moeflux

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "io/faulty_file_system.h"
 #include "io/posix_file_system.h"
-#include "io/temporary_directory.h"
+#include "io/testing/faulty_file_system.h"
+#include "io/testing/temporary_directory.h"
 #include "kernels/kernel_table.h"
 
 namespace moeflux {

@@ -21,9 +21,9 @@ struct Piece {
   std::uint64_t offset, bytes;
 };
 
-constexpr std::uint64_t kPieceBytes = SchedulerOptions().piece_bytes;  // as the store reads
+constexpr std::uint64_t kPieceBytes = SchedulerOptions().piece_bytes;  // as the expert store reads
 
-// Records drawn at random, in pieces, until they are `bytes`.
+// Pieces of randomly chosen records, `bytes` in all.
 std::vector<Piece> draw_pieces(const PackedModel& model, std::uint64_t bytes, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   const std::vector<ExpertFile>& files = model.manifest().experts;

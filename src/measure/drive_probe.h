@@ -1,24 +1,24 @@
 #pragma once
-// How fast a drive reads expert records, when nothing else is to be done: the limit that streaming is compared with.
+// How fast a drive reads expert records while nothing else runs: the limit for streaming.
 //
-// Records are read whole, at random, in the pieces that the store uses and with as many reads out as the drive takes.
-// What is in the page cache comes from there if the drive reads through it. One thread at a time.
+// Reads whole records at random, in the pieces that the expert store uses and at the drive's full queue
+// depth. A drive that reads through the page cache gets cached data from there. One thread at a time.
 
 #include <cstdint>
 
 #include "base/result.h"
-#include "io/drive.h"
+#include "io/drive/drive.h"
 #include "model/packed_model.h"
 
 namespace moeflux {
 
 struct DriveProbe {
   double bytes_per_second = 0;
-  std::uint64_t bytes = 0;  // that were read
-  std::string drive;        // its description
+  std::uint64_t bytes = 0;  // bytes read
+  std::string drive;        // the description of the drive
 };
 
-// Reads about `bytes` bytes, one record at least. A model without experts is invalid_argument.
+// Reads about `bytes` bytes, but at least one record. A model without experts is invalid_argument.
 Result<DriveProbe> probe_drive(const PackedModel& model, const DriveChoice& choice, std::uint64_t bytes,
                                std::uint64_t seed);
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "engine/session.h"
 
 namespace moeflux {
 namespace {
@@ -16,14 +17,14 @@ static_assert(std::endian::native == std::endian::little, "logits are hashed as 
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Row `index` of numbers that lie in rows.
+// Row `index` of a row-major matrix.
 template <class T>
 std::span<const T> row_of(const std::vector<T>& rows, std::uint64_t index, std::uint64_t cols) {
   return std::span(rows).subspan(index * cols, cols);
 }
 
-// The absolute differences of numbers. What is no finite number is infinitely wrong, and so is having
-// compared none.
+// Collects absolute differences. A number that is not finite, and a comparison of no numbers, is an infinite
+// error.
 class Differences {
  public:
   void add(double difference) {
@@ -43,7 +44,7 @@ class Differences {
   std::uint64_t count_ = 0;
 };
 
-// Where the largest number is, the first of equals; nowhere when one of them is not finite.
+// Index of the largest number, the first among equals; nullopt if any number is not finite.
 std::optional<std::uint32_t> largest_of(std::span<const float> row) {
   std::size_t largest = 0;
   for (std::size_t i = 0; i < row.size(); ++i) {
@@ -53,7 +54,7 @@ std::optional<std::uint32_t> largest_of(std::span<const float> row) {
   return static_cast<std::uint32_t>(largest);
 }
 
-// Takes the rows of logits in order of their positions and compares those that the golden has.
+// Takes rows of logits in order of their positions and compares those that the golden has.
 class LogitComparison {
  public:
   LogitComparison(const Golden& golden, std::uint32_t vocabulary)
@@ -62,7 +63,7 @@ class LogitComparison {
   void take(std::span<const float> row) {
     digest_.add(std::as_bytes(row));
     const auto best = largest_of(row);
-    if (!best) errors_.add(kInfinity);  // also where the golden has no row
+    if (!best) errors_.add(kInfinity);  // even if the golden has no row
     const std::uint64_t position = position_++;
     const std::uint64_t prompt = golden_.input.size();
     if (position + 1 >= prompt && position + 1 < prompt + golden_.greedy.size())
@@ -86,7 +87,7 @@ class LogitComparison {
   }
 
  private:
-  // The golden's row, or nothing.
+  // The golden's row, or an empty span.
   std::span<const float> expected_at(std::uint64_t position) {
     if (position >= golden_.input.size()) {
       if (golden_.greedy_logits.empty()) return {};
@@ -107,8 +108,8 @@ class LogitComparison {
   DigestStream digest_;
 };
 
-// Runs every layer on the golden's hidden states and compares what it makes of them. All sessions of the
-// batch are at the same positions of the same prompt.
+// Runs every layer on the golden's hidden states and compares the outputs. All sessions of the batch are at
+// the same positions of the same prompt.
 class LayerComparison final : public StepObserver {
  public:
   LayerComparison(const Golden& golden, std::size_t layers) : golden_(golden), layers_(layers) {}
@@ -172,7 +173,7 @@ class LayerComparison final : public StepObserver {
   };
   using Choices = std::vector<std::pair<std::uint32_t, float>>;  // experts and weights, ascending
 
-  // Of a row of the batch.
+  // Choices of one row of the batch.
   std::uint64_t position(std::uint64_t row) const { return first_ + row % count_; }
   std::span<const float> hidden_state(std::uint64_t layer, std::uint64_t row, std::uint32_t cols) const {
     return row_of(golden_.hidden_states, layer * golden_.input.size() + position(row), cols);
@@ -204,11 +205,11 @@ class LayerComparison final : public StepObserver {
   Choices found_, expected_;
 };
 
-// The golden's timeline, and the others that run in the same steps.
+// The golden's session, and the others that run in the same steps.
 class Batch {
  public:
-  // The others begin at other places of the prompt and go round it for as long as the first one runs. Of them
-  // too logits are computed, as those of a server's sessions are.
+  // The other sessions begin at other positions of the prompt and wrap around, as long as the first one runs.
+  // Their logits are computed too, as a server would.
   static Result<Batch> with_rotated(Engine& engine, const Golden& golden, std::uint32_t count) {
     MF_TRY(Batch batch, create(engine, count));
     std::vector<TokenId>& own = batch.tokens_.emplace_back(golden.input);
@@ -222,14 +223,15 @@ class Batch {
     batch.logits_of_others_.resize((std::size_t{count} - 1) * engine.config().vocabulary);
     return batch;
   }
-  // The others are over the same prompt, and only of the first one logits are computed.
+  // The other sessions run the same prompt; only the first one's logits are computed.
   static Result<Batch> with_same(Engine& engine, const Golden& golden, std::uint32_t count) {
     MF_TRY(Batch batch, create(engine, count));
     batch.tokens_.assign(count, golden.input);
     return batch;
   }
 
-  // The tokens [first, first + count) of all sessions. logits: [count][vocabulary], of the first one.
+  // Runs the tokens [first, first + count) of all sessions. logits: [count][vocabulary], of the first
+  // session.
   Status step(std::size_t first, std::size_t count, std::span<float> logits, StepObserver* observer) {
     const std::size_t vocabulary = engine_->config().vocabulary;
     segments_.clear();
@@ -264,7 +266,7 @@ class Batch {
 
   Engine* engine_;
   std::vector<Session> sessions_;
-  std::vector<std::vector<TokenId>> tokens_;  // of each session
+  std::vector<std::vector<TokenId>> tokens_;  // per session
   std::vector<float> logits_of_others_;
   std::vector<Segment> segments_;
 };

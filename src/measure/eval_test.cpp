@@ -8,15 +8,17 @@
 #include <memory>
 #include <string>
 
-#include "base/expect_contract.h"
+#include "base/testing/expect_contract.h"
+#include "base/testing/states.h"
+#include "engine/session.h"
 #include "io/posix_file_system.h"
-#include "io/temporary_directory.h"
+#include "io/testing/temporary_directory.h"
 #include "model/testing/tiny_packed_model.h"
 
 namespace moeflux {
 namespace {
 
-using testing::HasSubstr;
+using test::States;
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr std::size_t kPrompt = 11, kGreedy = 4;
@@ -64,7 +66,7 @@ struct Evaluation : testing::Test {
     EngineOptions options;
     options.threads = 2;
     options.context = 32;
-    auto opened = Engine::open(files, path, options);
+    auto opened = Engine::open(files, *PackedModel::open(files, path), options);
     ASSERT_TRUE(opened) << opened.error().message();
     engine = *std::move(opened);
     vocabulary = engine->config().vocabulary;
@@ -309,7 +311,7 @@ TEST_F(LayerEvaluation, GoesWithoutRoutersAndNotWithoutHiddenStates) {
   const auto refused = evaluate(*engine, golden, {.layers = true});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code(), ErrorCode::invalid_argument);
-  EXPECT_THAT(refused.error().message(), HasSubstr("the golden has no hidden states"));
+  EXPECT_THAT(refused, States("hidden states"));
 }
 
 TEST_F(LayerEvaluation, IsNotFiniteWhenTheGoldenHasSomethingThatIsNoNumber) {

@@ -1,32 +1,23 @@
-#include "cli/evaluating.h"
+#include "measure/golden_file.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
+#include <memory>
 #include <numeric>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "base/json.h"
-#include "base/printable.h"
-#include "cli/run_options.h"
-#include "cli/statistics_line.h"
-#include "cli/traced_engine.h"
-#include "engine/engine.h"
-#include "kernels/kernel_table.h"
-#include "model/manifest.h"
-#include "model/packed_model.h"
 #include "source/safetensors.h"
 
-namespace moeflux::cli {
+namespace moeflux {
 namespace {
 
 using Shape = std::vector<std::uint64_t>;
 
-constexpr std::uint32_t kLargest = std::numeric_limits<std::uint32_t>::max();
+constexpr std::uint32_t kLargestId = std::numeric_limits<std::uint32_t>::max();
 
 // The tensors of one file, by name.
 class GoldenFile {
@@ -39,7 +30,7 @@ class GoldenFile {
 
   bool has(std::string_view name) const { return find(name) != nullptr; }
 
-  // However many there are.
+  // A vector of any length.
   Result<std::vector<std::uint32_t>> ids(std::string_view name) const {
     MF_TRY(const TensorEntry* tensor, get(name));
     if (tensor->shape.size() != 1) return mismatch(*tensor, "one dimension");
@@ -101,8 +92,8 @@ class GoldenFile {
   Result<std::vector<std::uint32_t>> narrowed(const TensorEntry& tensor) const {
     MF_TRY(const std::vector<T> numbers, read<T>(tensor));
     for (const T number : numbers)
-      if (number < 0 || std::int64_t{number} > std::int64_t{kLargest})
-        return error(tensor.name, fmt::format("{} is not the number of anything", number));
+      if (number < 0 || std::int64_t{number} > std::int64_t{kLargestId})
+        return error(tensor.name, fmt::format("{} is not an id", number));
     return std::vector<std::uint32_t>(numbers.begin(), numbers.end());
   }
 
@@ -137,7 +128,7 @@ Result<std::vector<std::uint32_t>> read_logit_positions(const GoldenFile& file, 
   return positions;
 }
 
-// Nothing where the file has none.
+// An empty GoldenRouter if the file has none.
 Result<GoldenRouter> read_router(const GoldenFile& file, std::uint32_t layer, const LayerConfig& config,
                                  std::uint64_t prompt) {
   GoldenRouter router;
@@ -148,7 +139,7 @@ Result<GoldenRouter> read_router(const GoldenFile& file, std::uint32_t layer, co
     return file.error(file.has(weights) ? weights : experts,
                       fmt::format("layer {} of the model has no experts", layer));
   MF_TRY(const Shape shape, file.shape_of(weights));
-  // However many there are of each: with --top-experts they are not the model's.
+  // K may differ from the model's: --top-experts runs fewer.
   const std::uint64_t experts_per_token = shape.empty() ? 0 : shape.back();
   if (experts_per_token == 0 || experts_per_token > kMaxExperts)
     return file.error(weights, fmt::format("expected [{}, K], found {}", prompt, describe_shape(shape)));
@@ -157,31 +148,6 @@ Result<GoldenRouter> read_router(const GoldenFile& file, std::uint32_t layer, co
   MF_TRY(router.experts, file.ids(experts, {prompt, experts_per_token}));
   return router;
 }
-
-Result<ModelConfig> read_config(FileSystem& files, const std::string& path) {
-  MF_TRY(const PackedModel model, PackedModel::open(files, path));
-  return model.config();
-}
-
-// Numbers that are too large for an engine are left for it to refuse.
-std::uint32_t clamped(std::uint64_t number) {
-  return static_cast<std::uint32_t>(std::min<std::uint64_t>(number, kLargest));
-}
-
-// Empty when all is well.
-std::string failure_of(const EvalResult& result, const std::optional<double>& max_error) {
-  if (!result.is_finite()) return "some of the numbers, computed or expected, are not finite";
-  if (max_error && !(result.max_logit_error <= *max_error))
-    return fmt::format("the largest logit error, {:.3g}, is above {:.3g}", result.max_logit_error,
-                       *max_error);
-  return "";
-}
-
-std::string number(double value) {
-  return std::isfinite(value) ? fmt::format("{:.3g}", value) : "not finite";
-}
-
-Json number_json(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
 }  // namespace
 
@@ -204,8 +170,10 @@ Result<Golden> read_golden(FileSystem& files, const std::string& path, const Mod
   }
   if (!with_layers) return golden;
   if (!file.has("hidden_states"))
-    return Error{ErrorCode::invalid_argument,
-                 fmt::format("{}: --layers needs the tensor 'hidden_states', which is not there", path)};
+    return Error{
+        ErrorCode::invalid_argument,
+        fmt::format("{}: tensor 'hidden_states': comparing layers needs it, and the file does not have it",
+                    path)};
   MF_TRY(golden.hidden_states, file.floats("hidden_states", {config.layers.size() + 1, prompt, config.dim}));
   for (std::uint32_t i = 0; i < config.layers.size(); ++i) {
     MF_TRY(GoldenRouter router, read_router(file, i, config.layers[i], prompt));
@@ -214,86 +182,4 @@ Result<Golden> read_golden(FileSystem& files, const std::string& path, const Mod
   return golden;
 }
 
-Result<Verdict> run_eval(FileSystem& files, const EvalCommand& command, LogSink& log) {
-  EngineOptions options;
-  MF_TRY(options.precision, parse_precision(command.precision));
-  MF_TRY(options.kv_numbers, parse_kv_numbers(command.kv));
-  MF_TRY_STATUS(select_kernels(command.isa));
-  if (command.max_error && !(*command.max_error >= 0))
-    return Error{ErrorCode::invalid_argument,
-                 fmt::format("--max-error must be 0 or more, found {}", *command.max_error)};
-  options.isa = command.isa;
-  options.threads = command.threads;
-  options.experts_per_token = command.top_experts;
-  MF_TRY_STATUS(take_streaming(command.streaming, options));
-
-  MF_TRY(const ModelConfig config, read_config(files, command.model));
-  std::optional<std::uint32_t> experts_per_token;
-  if (warn_of_top_experts(command.top_experts, config, log)) experts_per_token = command.top_experts;
-  MF_TRY(const Golden golden, read_golden(files, command.golden, config, command.layers));
-  const std::uint64_t prompt = golden.input.size();
-  const std::uint64_t chunk = command.chunk == 0 ? prompt : std::min<std::uint64_t>(command.chunk, prompt);
-  options.context = clamped(prompt + golden.greedy.size());
-  options.step_rows = clamped(chunk * command.batch);
-
-  MF_TRY(const TracedEngine engine,
-         TracedEngine::open(files, command.model, options, command.streaming.trace));
-  if (!command.json) log.write(LogLevel::info, "memory: " + engine->memory_plan().describe());
-  show_streaming(*engine, command.json, log);
-  EvalOptions eval_options;
-  eval_options.chunk = command.chunk;
-  eval_options.batch = command.batch;
-  eval_options.layers = command.layers;
-  Result<EvalResult> result = evaluate(*engine, golden, eval_options);
-  MF_TRY_STATUS(engine.finish_trace());
-  if (!result) return std::move(result).error().during(command.golden);
-  return Verdict{
-      command.json ? render_json(*result, experts_per_token) : render_page(*result, experts_per_token),
-      failure_of(*result, command.max_error)};
-}
-
-std::string render_page(const EvalResult& result, std::optional<std::uint32_t> experts_per_token) {
-  std::string page;
-  const auto line = [&](std::string_view label, std::string_view value) {
-    page += fmt::format("{:<18}{}\n", label, value);
-  };
-  line("max logit error", number(result.max_logit_error));
-  line("mean logit error", number(result.mean_logit_error));
-  line("top-1 agreement", number(result.top1_agreement));
-  line("greedy match", !result.greedy_match ? "no greedy ids" : *result.greedy_match ? "yes" : "no");
-  line("positions", fmt::format("{}", result.positions));
-  line("logits xxh3", hex_of(result.logits_xxh3));
-  if (experts_per_token) line("experts a token", fmt::format("{}, not the model's own", *experts_per_token));
-  if (result.layers.empty()) return page;
-  page += "\nlayer   max hidden error   router ids   max router weight error\n";
-  for (const LayerErrors& layer : result.layers) {
-    const bool has_router = layer.router_ids_equal.has_value();
-    page +=
-        fmt::format("{:>5}   {:>16}   {:>10}   {:>23}\n", layer.layer.index(), number(layer.max_hidden_error),
-                    !has_router               ? "-"
-                    : *layer.router_ids_equal ? "equal"
-                                              : "DIFFERENT",
-                    has_router ? number(layer.max_router_weight_error.value_or(0)) : "-");
-  }
-  return page;
-}
-
-std::string render_json(const EvalResult& result, std::optional<std::uint32_t> experts_per_token) {
-  Json json{{"max_logit_error", number_json(result.max_logit_error)},
-            {"mean_logit_error", number_json(result.mean_logit_error)},
-            {"top1_agreement", number_json(result.top1_agreement)},
-            {"greedy_match", result.greedy_match ? Json(*result.greedy_match) : Json(nullptr)},
-            {"positions", result.positions},
-            {"logits_xxh3", hex_of(result.logits_xxh3)}};
-  if (experts_per_token) json["experts_per_token"] = *experts_per_token;
-  for (const LayerErrors& layer : result.layers)
-    json["layers"].push_back(
-        {{"layer", layer.layer.index()},
-         {"max_hidden_error", number_json(layer.max_hidden_error)},
-         {"router_ids_equal", layer.router_ids_equal ? Json(*layer.router_ids_equal) : Json(nullptr)},
-         {"max_router_weight_error",
-          layer.max_router_weight_error ? number_json(*layer.max_router_weight_error) : Json(nullptr)}});
-  return json.dump() + "\n";
-}
-
-}  // namespace moeflux::cli
+}  // namespace moeflux

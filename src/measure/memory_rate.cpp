@@ -25,7 +25,7 @@ constexpr std::size_t kWordBytes = sizeof(std::uint64_t);
 constexpr std::size_t kLineWords = kLineBytes / kWordBytes;
 constexpr unsigned kMaxRepeats = 10'000;
 
-// Two words, added in one instruction by every x86-64 and ARMv8; both compilers have the attribute.
+// Two words, added by one instruction on every x86-64 and ARMv8. Both compilers have the attribute.
 using WordPair = std::uint64_t __attribute__((vector_size(16)));
 
 WordPair load_pair(const std::byte* from) {
@@ -34,10 +34,10 @@ WordPair load_pair(const std::byte* from) {
   return pair;
 }
 
-// A cache line a turn, in four sums that do not wait for each other: a handful of instructions, so the
-// processor has dozens of lines under way and it is memory that is waited for. Tried and dropped: 64-byte
-// loads of AVX-512 (29 GB/s instead of 34, one thread of a Zen 4 EPYC over 1 GiB, medians of 9). Asks: for what is ahead, as
-// kernels do on the processors that need it.
+// One cache line per iteration, into four independent sums: few instructions, so the processor keeps dozens
+// of lines in flight and memory is the bottleneck. Tried and dropped: 64-byte loads of AVX-512 (29 GB/s
+// instead of 34, one thread of a Zen 4 EPYC over 1 GiB, medians of 9). `Asks`: prefetch, as the kernels do on
+// processors that need it.
 template <bool Asks>
 std::uint64_t sum_of_lines(const std::byte* lines, std::uint64_t count) {
   WordPair a{}, b{}, c{}, d{};
@@ -46,7 +46,7 @@ std::uint64_t sum_of_lines(const std::byte* lines, std::uint64_t count) {
     b += load_pair(lines + 16);
     c += load_pair(lines + 32);
     d += load_pair(lines + 48);
-    if constexpr (Asks) __builtin_prefetch(lines + kAskedAheadBytes, 0, 2);
+    if constexpr (Asks) __builtin_prefetch(lines + kPrefetchDistanceBytes, 0, 2);
   }
   const WordPair sum = (a + b) + (c + d);
   return sum[0] + sum[1];
@@ -64,10 +64,10 @@ std::uint64_t sum_of_rest(std::span<const std::byte> bytes) {
   return total;
 }
 
-// Fills the buffer, each part by the thread that will read it: pages lie where their first writer runs. What is not a
-// whole line stays zero, as HugeBuffer gave it.
+// Fills the buffer, each part by the thread that will read it: a page is placed on the node of its first
+// writer. A partial last line stays zero, as HugeBuffer allocated it.
 void fill(ThreadPool& pool, std::span<std::byte> bytes) {
-  constexpr std::uint64_t kStep = 0x9E3779B97F4A7C15;  // odd: no two words are the same
+  constexpr std::uint64_t kStep = 0x9E3779B97F4A7C15;  // odd: all words differ
   pool.parallel_for(bytes.size() / kLineBytes, [&](std::uint64_t begin, std::uint64_t end, unsigned) {
     for (std::uint64_t word = begin * kLineWords; word < end * kLineWords; ++word) {
       const std::uint64_t value = word * kStep;
@@ -89,7 +89,7 @@ std::uint64_t sum_of_words(ThreadPool& pool, std::span<const std::byte> bytes) {
   MF_REQUIRE(reinterpret_cast<std::uintptr_t>(bytes.data()) % kLineBytes == 0, "bytes begin with a line");
   const std::uint64_t lines = bytes.size() / kLineBytes;
   std::atomic<std::uint64_t> total = sum_of_rest(bytes.subspan(lines * kLineBytes));
-  const auto sum = needs_asking() ? sum_of_lines<true> : sum_of_lines<false>;
+  const auto sum = wants_prefetch() ? sum_of_lines<true> : sum_of_lines<false>;
   pool.parallel_for(lines, [&](std::uint64_t begin, std::uint64_t end, unsigned) {
     total += sum(bytes.data() + begin * kLineBytes, end - begin);
   });
@@ -106,7 +106,7 @@ Result<double> measure_read_bytes_per_second(ThreadPool& pool, std::span<const s
     const Clock::time_point begin = Clock::now();
     const std::uint64_t sum = sum_of_words(pool, bytes);
     const auto taken = std::max<Clock::duration>(Clock::now() - begin, std::chrono::nanoseconds(1));
-    // Comparing also keeps the compiler from leaving the reads out.
+    // The comparison also keeps the compiler from removing the reads.
     if (expected.value_or(sum) != sum)
       return Error{ErrorCode::corrupt_data,
                    fmt::format("measuring memory: pass {} over {} bytes read other bytes than the first",

@@ -8,14 +8,15 @@
 
 #include "base/check.h"
 #include "base/tokens.h"
+#include "engine/session.h"
 
 namespace moeflux {
 namespace {
 
-// Rows of logits that are held at once: 64 of 248,320 are 64 MB.
+// Rows of logits per step: 64 rows of 248,320 are 64 MB.
 constexpr std::size_t kRowsAtOnce = 64;
 
-// Sum and sum of squares of what the tokens cost.
+// Sum and sum of squares of the negative log-likelihoods.
 struct Costs {
   double sum = 0, squares = 0;
   std::uint64_t tokens = 0;
@@ -34,7 +35,7 @@ struct Costs {
   }
 };
 
-// The tokens from `first_scored` on are scored, each by the logits of the one before it.
+// Scores the tokens from `first_scored` on, each by the logits of the token before it.
 Status score_window(Engine& engine, std::span<const TokenId> window, std::size_t first_scored,
                     std::vector<float>& logits, const PerplexityOptions& options, Costs& costs) {
   const std::size_t vocabulary = engine.config().vocabulary;

@@ -6,8 +6,9 @@
 #include <random>
 #include <vector>
 
+#include "engine/session.h"
 #include "io/posix_file_system.h"
-#include "io/temporary_directory.h"
+#include "io/testing/temporary_directory.h"
 #include "model/testing/tiny_packed_model.h"
 
 namespace moeflux {
@@ -38,7 +39,7 @@ struct Perplexity : testing::Test {
     options.threads = 1;
     options.context = 32;
     options.step_rows = 5;
-    Result<std::shared_ptr<Engine>> opened = Engine::open(files, path, options);
+    Result<std::shared_ptr<Engine>> opened = Engine::open(files, *PackedModel::open(files, path), options);
     ASSERT_TRUE(opened) << opened.error().message();
     engine = *opened;
     for (int i = 0; i < 50; ++i)

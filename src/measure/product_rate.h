@@ -1,8 +1,8 @@
 #pragma once
-// How fast these threads multiply bytes in registers: the limit that prompts in `fast` are compared with.
+// How fast these threads multiply bytes in registers: the limit for prompts at precision `fast`.
 //
-// A prompt multiplies every weight that it touches with every token, from caches if all goes well, so products divided
-// by this rate are the least time that it can take.
+// A prompt multiplies each weight that it uses with each token, ideally from caches, so its products divided
+// by this rate are a lower bound of its time.
 
 #include "base/result.h"
 #include "base/thread_pool.h"
@@ -10,7 +10,7 @@
 
 namespace moeflux {
 
-// Products (multiplied and added) a second of all threads of the pool together, the median of `repeats` times some
+// Multiply-add products per second of all threads of the pool: the median of `repeats` runs of some
 // milliseconds. `repeats` of 0 is invalid_argument. One thread at a time, as the pool.
 Result<double> measure_products_per_second(ThreadPool& pool, const KernelTable& kernels, unsigned repeats);
 

@@ -1,4 +1,4 @@
-#include "measure/routing.h"
+#include "measure/routing_source.h"
 
 #include <fmt/format.h>
 
@@ -13,13 +13,13 @@
 #include "base/check.h"
 #include "base/overloaded.h"
 #include "base/printable.h"
-#include "measure/routing_trace.h"
+#include "measure/routing_recording.h"
 #include "sampling/philox.h"
 
 namespace moeflux {
 namespace {
 
-// The random numbers of one row of one layer.
+// Random numbers for one row of one layer.
 class RowDraws {
  public:
   RowDraws(std::uint64_t seed, LayerId layer, std::uint64_t row)
@@ -39,14 +39,14 @@ class RowDraws {
   PhiloxCounter counter_;
 };
 
-constexpr std::uint64_t kNoRow = std::numeric_limits<std::uint64_t>::max();  // whose draws shuffle a layer
+constexpr std::uint64_t kNoRow = std::numeric_limits<std::uint64_t>::max();  // its draws shuffle a layer
 constexpr double kLargestPopularity = 0x1p40;
 
-// Floyd's way to a random set: as many draws as experts, and no memory but the set itself, kept in order.
+// Floyd's algorithm for a random set: one draw per expert and no memory except the set itself, kept sorted.
 void draw_set(RowDraws draws, std::uint32_t experts, std::span<std::uint32_t> set) {
   const auto count = static_cast<std::uint32_t>(set.size());
   for (std::uint32_t size = 0; size < count; ++size) {
-    const std::uint32_t newest = experts - count + size;  // larger than all that the set can have so far
+    const std::uint32_t newest = experts - count + size;  // larger than any member so far
     const std::uint32_t drawn = draws.below(newest + 1);
     const auto so_far = set.first(size);
     const auto place = std::ranges::lower_bound(so_far, drawn);
@@ -91,7 +91,7 @@ Result<RoutingChoice> parse_zipf(std::string_view text, std::string_view exponen
 }  // namespace
 
 std::string to_text(const RoutingShape& shape) {
-  return fmt::format("{} layers, {} of them with {} experts, {} a token", shape.layers, shape.routed.size(),
+  return fmt::format("{} layers, {} of them with {} experts, {} per token", shape.layers, shape.routed.size(),
                      shape.experts, shape.experts_per_token);
 }
 
@@ -109,8 +109,8 @@ Result<RoutingShape> routing_shape_of(const ModelConfig& config, std::uint32_t e
     } else if (moe->experts != shape.experts || per_token != shape.experts_per_token) {
       return Error{
           ErrorCode::unsupported,
-          fmt::format("routing needs layers that are alike: layer {} has {} experts, {} a token, and "
-                      "layer {} has {}, {} a token",
+          fmt::format("routing needs layers that are alike: layer {} has {} experts, {} per token, and "
+                      "layer {} has {}, {} per token",
                       shape.routed.front().index(), shape.experts, shape.experts_per_token, layer,
                       moe->experts, per_token)};
     }
@@ -130,28 +130,28 @@ Result<RoutingChoice> parse_routing(std::string_view text) {
   if (colon != std::string_view::npos) {
     const std::string_view kind = text.substr(0, colon), value = text.substr(colon + 1);
     if (kind == "zipf") return parse_zipf(text, value);
-    if (kind == "trace" && !value.empty()) return RoutingChoice(TraceRoutes{value});
+    if (kind == "trace" && !value.empty()) return RoutingChoice(RecordedRoutes{value});
   }
   return wrong_routing("model, uniform, zipf:S or trace:FILE", text);
 }
 
-Result<std::unique_ptr<Routing>> make_routing(FileSystem& files, const RoutingChoice& choice,
+Result<std::unique_ptr<RoutingOverride>> make_routing(FileSystem& files, const RoutingChoice& choice,
                                               const RoutingShape& shape, std::uint64_t seed) {
-  using Made = Result<std::unique_ptr<Routing>>;
+  using Made = Result<std::unique_ptr<RoutingOverride>>;
   return std::visit(
       overloaded{
-          [](const ModelRoutes&) -> Made { return std::unique_ptr<Routing>(); },
+          [](const ModelRoutes&) -> Made { return std::unique_ptr<RoutingOverride>(); },
           [&](const UniformRoutes&) -> Made {
-            return std::unique_ptr<Routing>(std::make_unique<UniformRouting>(shape, seed));
+            return std::unique_ptr<RoutingOverride>(std::make_unique<UniformRouting>(shape, seed));
           },
           [&](const ZipfRoutes& zipf) -> Made {
-            return std::unique_ptr<Routing>(std::make_unique<ZipfRouting>(shape, zipf.exponent, seed));
+            return std::unique_ptr<RoutingOverride>(std::make_unique<ZipfRouting>(shape, zipf.exponent, seed));
           },
-          [&](const TraceRoutes& trace) -> Made {
-            MF_TRY(RoutingTrace recorded, read_routing_trace(files, trace.file));
+          [&](const RecordedRoutes& recording) -> Made {
+            MF_TRY(RoutingRecording recorded, read_routing_recording(files, recording.file));
             if (Status fits = require_fit(recorded, shape); !fits)
-              return std::move(fits).error().during(fmt::format("'{}'", trace.file.native()));
-            return std::unique_ptr<Routing>(std::make_unique<TraceRouting>(std::move(recorded)));
+              return std::move(fits).error().during(fmt::format("'{}'", recording.file.native()));
+            return std::unique_ptr<RoutingOverride>(std::make_unique<RecordedRouting>(std::move(recorded)));
           },
       },
       choice);
@@ -190,13 +190,13 @@ std::span<const std::uint32_t> ZipfRouting::by_popularity(LayerId layer) const {
   return std::span(by_rank_).subspan(std::size_t{layer.index()} * experts_, experts_);
 }
 
-// Puts a rank into the sums, or takes it out of them.
+// Adds a rank to the sums or subtracts it.
 void ZipfRouting::change(std::uint32_t rank, bool is_back) {
   for (std::size_t node = sums_.size() / 2 + rank; node > 0; node /= 2)
     sums_[node] += is_back ? popularity_[rank] : -popularity_[rank];
 }
 
-// Draws one of the ranks that are in the sums and takes it out.
+// Draws a rank that is in the sums and removes it.
 std::uint32_t ZipfRouting::take(std::uint64_t bits) {
   std::uint64_t place = scaled_to(bits, sums_[1]);
   std::size_t node = 1;

@@ -14,16 +14,17 @@
 namespace moeflux {
 namespace {
 
-// The format's "process" is the program and its "threads" are our rows, which viewers show in this order.
+// In the format's terms the program is one "process" and our rows are its "threads", shown in this order.
 constexpr std::uint32_t kProcess = 1;
 constexpr std::uint32_t kStepThread = 1;
 constexpr std::uint32_t kComputeThread = 2;
 constexpr std::uint32_t kWaitThread = 3;
 constexpr std::uint32_t kFirstDemandThread = 100;
-constexpr std::uint32_t kFirstSpeculationThread = 100'000;  // more lanes before it than a buffer has events
+constexpr std::uint32_t kFirstSpeculationThread =
+    100'000;  // leaves more ids for demand lanes than a buffer has events
 
-// Of one append: enough to be cheap, little enough to go through the page cache (the file system writes
-// larger pieces past it, which would hold up the steps).
+// Bytes per append: large enough to be cheap, small enough to go through the page cache. The file system
+// writes larger pieces past it, which would stall the steps.
 constexpr std::size_t kAppendBytes = 256 * kKiB;
 
 std::string_view category_of(const TraceEvent& event) {
@@ -41,8 +42,8 @@ std::uint64_t nanoseconds(TraceClock::duration duration) {
   return count < 0 ? 0 : static_cast<std::uint64_t>(count);
 }
 
-// The format counts in microseconds; three decimals keep all that the clock said, so lanes do not overlap by
-// rounding.
+// The format counts microseconds. Three decimals keep the clock's full resolution, so rounding makes no lanes
+// overlap.
 void put_microseconds(std::string& text, std::uint64_t ns) {
   fmt::format_to(std::back_inserter(text), "{}.{:03}", ns / 1000, ns % 1000);
 }
@@ -63,7 +64,7 @@ void put_arguments(std::string& text, const TraceEvent& event, std::uint64_t dur
   }
 }
 
-// By begin, and what encloses others before them.
+// By begin; an enclosing event before the events inside it.
 bool comes_before(const TraceEvent* a, const TraceEvent* b) {
   return a->begin != b->begin ? a->begin < b->begin : a->end > b->end;
 }
@@ -104,7 +105,7 @@ Status TraceFile::write(TraceBuffer& buffer) {
     last_end = std::max(last_end, event->end);
     if (text_.size() >= kAppendBytes && !flush()) break;
   }
-  // It became full with its last event, so that is where the hole begins.
+  // The buffer became full with its last event, so the gap begins there.
   if (buffer.dropped() != dropped_) put_dropped(buffer.dropped() - dropped_, last_end);
   dropped_ = buffer.dropped();
   buffer.clear();

@@ -1,20 +1,20 @@
 #pragma once
-// A trace on disk, for ui.perfetto.dev, chrome://tracing and tools/draw_trace.py: docs/formats/trace.md.
+// A trace file for ui.perfetto.dev, chrome://tracing and tools/draw_trace.py: docs/formats/trace.md.
 //
-// The Trace Event format in its form of one JSON array, one event a line. The other form, an object, is JSON
-// only once it is closed; of the array the format itself says that the closing bracket may be missing. So the
-// trace of a program that died is readable up to its last write. For the same reason the file has its name
-// from the beginning (no AtomicFile), and every comma stands before its event, not after it.
+// Trace Event format as one JSON array with one event per line. The format allows an array without its
+// closing bracket (the other form, an object, must be closed), so the trace of a crashed program is readable
+// up to its last write. For the same reason the file has its final name from the start (no AtomicFile), and a
+// comma comes before each event, not after it.
 //
-// Viewers want the events of one row to nest. Steps, computations and waits come from one thread, so they
-// have a row each. Reads overlap: each goes to the lowest lane that is free when it begins, with lanes of
-// their own for demand and for speculation. Lanes are remembered from write to write.
+// Viewers require that the events of one row nest. Steps, computations and waits come from one thread and
+// have one row each. Reads overlap: each goes to the lowest lane that is free when it begins, with separate
+// lanes for demand reads and for prefetches. Lanes persist across writes.
 //
 //   create() -> open -> finish() -> finished
 //
-// After a failure, which says the file's name, every call gives the same error: the last line may be half an
-// event. Destroyed without finish(), it leaves the bracket open. Always written from the same buffer. Names
-// of events are written as they are: literals without quotes and backslashes. One thread at a time.
+// The first failure, whose message states the file, is returned by every later call: the last line may be
+// half an event. Destroyed without finish(), the file ends without the bracket. Requires: every write passes
+// the same buffer; names of events are literals without quotes and backslashes. One thread at a time.
 
 #include <cstdint>
 #include <filesystem>
@@ -31,23 +31,23 @@ namespace moeflux {
 
 class TraceFile {
  public:
-  // Creates the file, or empties an existing one. Times in it count from `zero`; what began earlier is cut
-  // off there, because viewers do not take negative times.
+  // Creates the file or truncates an existing one. Times in it count from `zero`. Events are clipped at
+  // `zero`, because viewers do not accept negative times.
   static Result<std::unique_ptr<TraceFile>> create(FileSystem& files, const std::filesystem::path& path,
                                                    TraceClock::time_point zero = TraceClock::now());
 
-  // Appends all events of `buffer`, which may be in any order, and empties it, after a failure too. If the
-  // buffer had to drop some since the last write, an instant event says how many.
+  // Appends all events of `buffer`, in any order, and empties it, even after a failure. If the buffer dropped
+  // events since the last write, an instant event states how many.
   Status write(TraceBuffer& buffer);
 
-  // Closes the array. The last call, once; it does not wait for the disk.
+  // Closes the array. Call once, last. Does not sync to disk.
   Status finish();
 
  private:
-  // Rows for events that overlap.
+  // Rows for overlapping events.
   struct Lanes {
     std::string_view name;
-    std::uint32_t first_thread;                // of the format: the number of the first lane's row
+    std::uint32_t first_thread;                // the format's thread id of the first lane
     std::vector<TraceClock::time_point> ends;  // when the last event of each lane ended
   };
 
@@ -60,17 +60,17 @@ class TraceFile {
   std::uint32_t thread_of(const TraceEvent& event);
   std::uint32_t lane_for(Lanes& lanes, const TraceEvent& read);
 
-  // Appends what was put together. Only then is anything on disk.
+  // Appends text_ to the file; nothing is on disk before.
   Status flush();
 
   std::unique_ptr<WriteFile> file_;
   const TraceClock::time_point zero_;
   Lanes demand_, speculation_;
-  std::vector<const TraceEvent*> by_begin_;  // of one write; kept for its memory, as is text_
-  std::string text_;                         // put together, not yet appended
-  std::uint64_t dropped_ = 0;                // told already
+  std::vector<const TraceEvent*> by_begin_;  // of one write; a member to reuse its memory, like text_
+  std::string text_;                         // formatted, not yet appended
+  std::uint64_t dropped_ = 0;                // already reported
   bool is_finished_ = false;
-  Status written_;  // the first failure stays
+  Status written_;  // the first failure
 };
 
 }  // namespace moeflux

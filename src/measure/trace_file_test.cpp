@@ -11,15 +11,17 @@
 #include <utility>
 #include <vector>
 
-#include "base/expect_contract.h"
 #include "base/json.h"
-#include "io/faulty_file_system.h"
+#include "base/testing/expect_contract.h"
+#include "base/testing/states.h"
 #include "io/posix_file_system.h"
-#include "io/temporary_directory.h"
+#include "io/testing/faulty_file_system.h"
+#include "io/testing/temporary_directory.h"
 
 namespace moeflux {
 namespace {
 
+using test::States;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -262,8 +264,7 @@ TEST_F(TraceFiles, ThatCannotBeCreatedAreAnErrorWithTheirName) {
   files.set_plan({.faults = {{.operation = FileOperation::create, .error_number = EACCES}}});
   const auto file = TraceFile::create(files, path, kZero);
   ASSERT_FALSE(file);
-  EXPECT_THAT(file.error().message(), HasSubstr("creating the trace: "));
-  EXPECT_THAT(file.error().message(), HasSubstr(path.native()));
+  EXPECT_THAT(file, States(path.native(), "trace"));
 }
 
 TEST_F(TraceFiles, OnADiskThatFillsUpFailWithTheirNameAndKeepWholeLinesReadable) {
@@ -276,8 +277,7 @@ TEST_F(TraceFiles, OnADiskThatFillsUpFailWithTheirNameAndKeepWholeLinesReadable)
     buffer.clear();
     ASSERT_FALSE(written) << disk_bytes;
     EXPECT_EQ(written.error().code(), ErrorCode::no_space);
-    EXPECT_THAT(written.error().message(), HasSubstr("writing the trace: "));
-    EXPECT_THAT(written.error().message(), HasSubstr(path.native()));
+    EXPECT_THAT(written, States(path.native(), "trace"));
     const std::string torn = temporary.read("trace.json");
     EXPECT_EQ(torn, whole.substr(0, disk_bytes));
     const std::size_t last_comma = torn.rfind(",\n");

@@ -1,9 +1,9 @@
 #pragma once
-// The trace of an engine at work, written to a file as it goes.
+// Records the trace of a running engine to a file.
 //
-// Created before the engine, attached to its options, and alive until the engine is gone. Events gather in memory and
-// are written between steps, when half of it is full, and by finish(). An error of the file is kept for finish() to
-// tell: the engine goes on. One thread at a time, as the engine's steps.
+// Create it before the engine, attach it to the engine's options, and destroy it after the engine. Events are
+// buffered in memory and written between steps when the buffer is half full, and by finish(). An error of the
+// file is kept for finish() to return; the engine keeps running. One thread at a time, as the engine's steps.
 
 #include <filesystem>
 #include <memory>
@@ -21,7 +21,7 @@ class TraceRecorder {
   static Result<std::unique_ptr<TraceRecorder>> create(FileSystem& files, const std::filesystem::path& path);
 
   void attach(EngineOptions& options);
-  // Writes what is left; once, after the last step.
+  // Writes the remaining events. Call once, after the last step.
   Status finish();
 
  private:

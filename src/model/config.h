@@ -1,12 +1,11 @@
 #pragma once
 // What a model is: its shape, layer by layer.
 //
-// A ModelConfig that exists is one that can run: it is parsed once, strictly, and no field means one thing
-// for one family and another for the next. What a layer does is a variant; adding a case breaks the build
-// at every place that must think about it. Derived sizes are functions, not fields. Immutable values: any
-// thread.
+// A ModelConfig that exists can run: it is parsed once, strictly, and every field means the same in all
+// families. What a layer does is a variant; adding a case breaks the build at every place that must handle
+// it. Derived sizes are functions, not fields. Plain values.
 //
-// Sizes are std::uint32_t and bounded by kMaxDim and its siblings, so products of two fit in 64 bits.
+// Sizes are std::uint32_t and bounded by the kMax constants below, so the product of two fits in 64 bits.
 
 #include <cstdint>
 #include <optional>
@@ -20,14 +19,16 @@
 namespace moeflux {
 
 inline constexpr std::uint32_t kMaxLayers = 1024;
-inline constexpr std::uint32_t kMaxExperts = 65536;  // of one layer
-inline constexpr std::uint32_t kMaxDim = 1u << 22;   // any width, heads times head size, vocabulary
+inline constexpr std::uint32_t kMaxExperts = 65536;  // per layer
+inline constexpr std::uint32_t kMaxHeads = 65536;    // per layer; also the width of one head
+inline constexpr std::uint32_t kMaxDim = 1u
+                                         << 22;  // any width: residual stream, all heads together, vocabulary
 inline constexpr std::uint32_t kMaxPositions = 1u << 30;
 
 enum class Family { qwen3_5_moe, deepseek_v3 };
 std::string_view name_of(Family family);
 
-// YaRN's stretched rotary frequencies, as DeepSeek-V3 uses them.
+// YaRN scaling of the rotary frequencies, as in DeepSeek-V3.
 struct YarnConfig {
   double factor;
   double beta_fast, beta_slow;
@@ -37,30 +38,31 @@ struct YarnConfig {
 };
 
 enum class RopePairing {
-  half_split,   // channel i turns with channel i + dims/2
-  interleaved,  // channel 2i turns with channel 2i + 1
+  half_split,   // channel i rotates with channel i + dims/2
+  interleaved,  // channel 2i rotates with channel 2i + 1
 };
 
 struct RopeConfig {
   double theta;
-  std::uint32_t dims;  // the first `dims` channels of a head turn; even
+  std::uint32_t dims;  // the first `dims` channels of a head rotate; even
   RopePairing pairing;
   std::optional<YarnConfig> yarn;
   friend bool operator==(const RopeConfig&, const RopeConfig&) = default;
 };
 
-// Linear attention with a recurrent state of [value_heads][value_head_dim][key_head_dim].
+// Linear attention. Its recurrent state holds key_head_dim x value_head_dim numbers per value head; their
+// order in memory is up to quant/delta_state.h.
 struct GatedDeltaNetConfig {
   std::uint32_t key_heads, value_heads;  // value_heads is a multiple of key_heads
   std::uint32_t key_head_dim, value_head_dim;
   std::uint32_t conv_width;
   std::uint32_t key_dim() const { return key_heads * key_head_dim; }
   std::uint32_t value_dim() const { return value_heads * value_head_dim; }
-  std::uint32_t conv_dim() const { return 2 * key_dim() + value_dim(); }  // q, k and v, side by side
+  std::uint32_t conv_dim() const { return 2 * key_dim() + value_dim(); }  // q, k and v concatenated
   friend bool operator==(const GatedDeltaNetConfig&, const GatedDeltaNetConfig&) = default;
 };
 
-// Softmax attention with normalised queries and keys and a sigmoid gate on its output.
+// Softmax attention with normalized queries and keys and a sigmoid gate on its output.
 struct GatedAttentionConfig {
   std::uint32_t query_heads, kv_heads;  // query_heads is a multiple of kv_heads
   std::uint32_t head_dim;
@@ -70,12 +72,13 @@ struct GatedAttentionConfig {
   friend bool operator==(const GatedAttentionConfig&, const GatedAttentionConfig&) = default;
 };
 
-// Softmax attention over a compressed latent that all heads share.
+// Multi-head latent attention: softmax attention over one compressed latent per position, shared by all
+// heads.
 struct MlaConfig {
   std::uint32_t heads;
-  std::optional<std::uint32_t> query_latent_dim;  // absent: queries are projected in one step
+  std::optional<std::uint32_t> query_latent_dim;  // absent: queries are projected in a single step
   std::uint32_t latent_dim;
-  std::uint32_t nope_dim, rope_dim;  // of a query or key head: the part without position, the part with
+  std::uint32_t nope_dim, rope_dim;  // of a query or key head: channels without and with rotary position
   std::uint32_t value_dim;           // of a value head
   RopeConfig rope;
   std::uint32_t query_dim() const { return heads * (nope_dim + rope_dim); }
@@ -84,25 +87,26 @@ struct MlaConfig {
 
 using MixerConfig = std::variant<GatedDeltaNetConfig, GatedAttentionConfig, MlaConfig>;
 
-// Softmax over all experts, the largest few, renormalised to 1.
+// Softmax over all experts; the weights of the chosen top K are renormalized to 1.
 struct SoftmaxRouterConfig {
   friend bool operator==(const SoftmaxRouterConfig&, const SoftmaxRouterConfig&) = default;
 };
 
-// DeepSeek's noaux_tc: sigmoid scores; a correction bias and groups decide the choice, not the weights.
+// DeepSeek's noaux_tc: sigmoid scores. A correction bias and groups affect which experts are chosen, not
+// their weights.
 struct GroupedSigmoidRouterConfig {
   std::uint32_t groups, groups_kept;
-  bool normalise;  // the chosen weights sum to 1 before `scale`
+  bool normalise;  // the chosen weights are normalized to 1 before `scale`
   double scale;
   friend bool operator==(const GroupedSigmoidRouterConfig&, const GroupedSigmoidRouterConfig&) = default;
 };
 
 using RouterConfig = std::variant<SoftmaxRouterConfig, GroupedSigmoidRouterConfig>;
 
-// An expert that every token visits.
+// An expert that runs for every token.
 struct SharedExpertConfig {
   std::uint32_t hidden_dim;
-  bool gated;  // its output is multiplied by a sigmoid of one more projection
+  bool gated;  // its output is multiplied by the sigmoid of another projection
   friend bool operator==(const SharedExpertConfig&, const SharedExpertConfig&) = default;
 };
 
@@ -131,9 +135,9 @@ struct ModelConfig {
   Family family;
   std::uint32_t dim;  // of the residual stream
   std::uint32_t vocabulary;
-  std::uint32_t max_positions;  // the context that the model was trained for
+  std::uint32_t max_positions;  // the context length the model was trained for
   double norm_eps;
-  bool tied_embeddings;             // the output head is the embedding matrix
+  bool tied_embeddings;             // the output head reuses the embedding matrix
   std::vector<TokenId> end_tokens;  // any of these ends a text; may be empty
   std::vector<LayerConfig> layers;
   friend bool operator==(const ModelConfig&, const ModelConfig&) = default;

@@ -9,16 +9,14 @@
 namespace moeflux {
 namespace {
 
-constexpr std::uint32_t kMaxHeads = 65536;
-
 Error unknown_kind(const ObjectReader& reader, std::string_view kind) {
   return {ErrorCode::unsupported, fmt::format("{}: unknown kind '{}'", reader.where(), printable(kind))};
 }
 
-// Heads side by side must stay within a width.
+// All heads of a layer together must stay within kMaxDim.
 Status check_width(const ObjectReader& reader, std::string_view key, std::uint64_t width) {
   if (width <= kMaxDim) return {};
-  return reader.wrong(key, fmt::format("so that all heads together are at most {} wide", kMaxDim));
+  return reader.wrong(key, fmt::format("small enough that all heads together are at most {} wide", kMaxDim));
 }
 
 Json rope_to_json(const RopeConfig& rope) {

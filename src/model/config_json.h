@@ -1,5 +1,5 @@
 #pragma once
-// ModelConfig ↔ JSON, as manifests keep it. Reading is strict: what comes back is a config that can run.
+// ModelConfig ↔ JSON, as stored in manifests. Reading is strict: the result is a config that can run.
 // Pure functions: any thread.
 
 #include <string>
@@ -11,6 +11,7 @@
 namespace moeflux {
 
 Json config_to_json(const ModelConfig& config);
+// `where` names the object in errors.
 Result<ModelConfig> config_from_json(const Json& value, std::string where);
 
 }  // namespace moeflux

@@ -30,7 +30,7 @@ TEST(GatedAttentionConfig, DerivesTheWidthsOf397B) {
   EXPECT_EQ(attention.kv_dim(), 512u);
 }
 
-TEST(MlaConfig, QueriesCarryBothParts) {
+TEST(MlaConfig, QueriesIncludeBothParts) {
   const MlaConfig mla{.heads = 128,
                       .query_latent_dim = 1536,
                       .latent_dim = 512,

@@ -44,7 +44,7 @@ Result<Dtype> dtype_from_json(const ObjectReader& reader, std::string_view key) 
   return *dtype;
 }
 
-// An encoding that tile16 stores, of a matrix with `cols` columns.
+// An encoding that tile16 supports, for a matrix with `cols` columns.
 Result<Encoding> encoding_from_json(const ObjectReader& parent, std::uint64_t cols) {
   MF_TRY(const ObjectReader reader, parent.object("encoding"));
   MF_TRY(const std::string kind, reader.text("kind"));
@@ -137,23 +137,29 @@ Result<PackedTensor> tensor_from_json(const Json& value, std::string_view what, 
   return tensor;
 }
 
-// Tensors in ascending order, aligned, apart, and inside the file.
+// Tensors are aligned, in ascending order, disjoint, and inside the file.
 Status check_ranges(const Manifest& manifest, std::string_view what) {
   std::uint64_t end = 0;
+  std::string before;
   for (const PackedTensor& tensor : manifest.tensors) {
-    if (tensor.offset % kTensorAlignment != 0 || tensor.offset < end ||
-        tensor.offset > manifest.resident_bytes || tensor.bytes > manifest.resident_bytes - tensor.offset)
-      return corrupt(
-          what,
-          fmt::format("tensor '{}' at offset {} is not aligned to {}, overlaps the one before it, or "
-                      "ends beyond the {} bytes of resident.bin",
-                      printable(tensor.name), tensor.offset, kTensorAlignment, manifest.resident_bytes));
+    const std::string name = printable(tensor.name);
+    if (tensor.offset % kTensorAlignment != 0)
+      return corrupt(what, fmt::format("tensor '{}': expected an offset that is a multiple of {}, found {}",
+                                       name, kTensorAlignment, tensor.offset));
+    if (tensor.offset < end)
+      return corrupt(what, fmt::format("tensor '{}' at offset {} overlaps tensor '{}', which ends at {}",
+                                       name, tensor.offset, before, end));
+    if (tensor.offset > manifest.resident_bytes || tensor.bytes > manifest.resident_bytes - tensor.offset)
+      return corrupt(what,
+                     fmt::format("tensor '{}': {} bytes at offset {} end beyond the {} bytes of resident.bin",
+                                 name, tensor.bytes, tensor.offset, manifest.resident_bytes));
     end = tensor.offset + tensor.bytes;
+    before = name;
   }
   return {};
 }
 
-// The tensors are those of the config: each once, none missing, none more.
+// The tensors are exactly those of the config, each listed once.
 Status check_tensors(const Manifest& manifest, std::string_view what) {
   std::map<std::string_view, const PackedTensor*> by_name;
   for (const PackedTensor& tensor : manifest.tensors)
@@ -176,8 +182,8 @@ Status check_tensors(const Manifest& manifest, std::string_view what) {
     by_name.erase(found);
   }
   if (!by_name.empty())
-    return corrupt(what,
-                   fmt::format("tensor '{}' is not one of this model", printable(by_name.begin()->first)));
+    return corrupt(
+        what, fmt::format("tensor '{}' does not belong to this config", printable(by_name.begin()->first)));
   if (manifest.tensors.back().name != "embed_tokens")
     return corrupt(what, fmt::format("the last tensor is '{}', expected 'embed_tokens'",
                                      printable(manifest.tensors.back().name)));
@@ -188,7 +194,7 @@ Json record_to_json(const ExpertRecord& record) {
   return Json::array({record.format, record.offset, record.bytes, hex_of(record.checksum)});
 }
 
-// [format, offset, bytes, checksum]: an array, because there are tens of thousands of them.
+// [format, offset, bytes, checksum]: an array rather than an object, because there are tens of thousands.
 Result<ExpertRecord> record_from_json(const Json& value, const std::string& where, const Manifest& manifest,
                                       std::uint64_t file_bytes) {
   const bool shaped = value.is_array() && value.size() == 4 && value[0].is_number_unsigned() &&
@@ -197,15 +203,15 @@ Result<ExpertRecord> record_from_json(const Json& value, const std::string& wher
   const auto format = value[0].get<std::uint64_t>();
   ExpertRecord record{0, value[1].get<std::uint64_t>(), value[2].get<std::uint64_t>(), 0};
   if (format >= manifest.expert_formats.size())
-    return corrupt(where, fmt::format("format {} of {}", format, manifest.expert_formats.size()));
+    return corrupt(where, fmt::format("expert format {} does not exist; the manifest lists {}", format,
+                                      manifest.expert_formats.size()));
   record.format = static_cast<std::uint32_t>(format);
   const auto checksum = checksum_from_hex(value[3].get_ref<const std::string&>());
   if (!checksum) return corrupt(where, "the checksum is not 16 hexadecimal digits");
   record.checksum = *checksum;
   const std::uint64_t expected = record_layout(manifest.expert_formats[format]).record_bytes;
   if (record.bytes != expected)
-    return corrupt(where,
-                   fmt::format("a record of this format has {} bytes, found {}", expected, record.bytes));
+    return corrupt(where, fmt::format("expected a record of {} bytes, found {}", expected, record.bytes));
   if (record.offset % kRecordAlignment != 0 || record.offset > file_bytes ||
       record.bytes > file_bytes - record.offset)
     return corrupt(
@@ -215,7 +221,7 @@ Result<ExpertRecord> record_from_json(const Json& value, const std::string& wher
   return record;
 }
 
-// A record of layer `moe` must be experts of its shape.
+// An expert of layer `moe` must have the shape of the config.
 Status check_expert_format(const ExpertFormat& format, const MoeConfig& moe, std::uint32_t dim,
                            const std::string& where) {
   const auto is = [](const MatrixFormat& matrix, std::uint64_t rows, std::uint64_t cols) {
@@ -224,7 +230,8 @@ Status check_expert_format(const ExpertFormat& format, const MoeConfig& moe, std
   if (is(format.gate, moe.hidden_dim, dim) && is(format.up, moe.hidden_dim, dim) &&
       is(format.down, dim, moe.hidden_dim))
     return {};
-  return corrupt(where, fmt::format("the expert's format is not {} x {}", moe.hidden_dim, dim));
+  return corrupt(where, fmt::format("expected an expert of {} x {}, found {} x {}", moe.hidden_dim, dim,
+                                    format.gate.rows, format.gate.cols));
 }
 
 // Records of one file must not share bytes.
@@ -237,7 +244,7 @@ Status check_records_apart(std::vector<ExpertRecord> records, const std::string&
   return {};
 }
 
-// A relative name below the model's directory, without surprises.
+// A relative path below the model's directory, of printable ASCII without "..".
 bool is_inner_path(std::string_view file) {
   return !file.empty() && file.size() < 256 && file.front() != '/' &&
          file.find("..") == std::string_view::npos &&
@@ -345,12 +352,12 @@ Result<Manifest> parse_manifest(std::string_view json, std::string_view what) {
   MF_TRY(const std::uint64_t version, whole_number(reader, "format_version"));
   if (version != kPackedFormatVersion)
     return Error{ErrorCode::unsupported,
-                 fmt::format("{}: format version {}; this moeflux reads version {}: pack the source again",
-                             what, version, kPackedFormatVersion)};
+                 fmt::format("{}: expected format version {}, found {}; pack the source again", what,
+                             kPackedFormatVersion, version)};
   MF_TRY(const std::string layout, reader.text("layout"));
   if (layout != tile16::kName)
-    return Error{ErrorCode::unsupported, fmt::format("{}: layout '{}' is not known; '{}' is", what,
-                                                     printable(layout), tile16::kName)};
+    return Error{ErrorCode::unsupported,
+                 fmt::format("{}: expected layout '{}', found '{}'", what, tile16::kName, printable(layout))};
   Manifest manifest;
   MF_TRY(const std::string fingerprint, reader.text("fingerprint"));
   const auto digest = digest_from_hex(fingerprint);

@@ -14,7 +14,7 @@ std::uint64_t align_up(std::uint64_t value, std::uint64_t alignment) {
   return divide_up(value, alignment) * alignment;
 }
 
-// Collects the tensors of one layer.
+// Collects tensors, layer by layer.
 class TensorList {
  public:
   explicit TensorList(std::vector<TensorShape>& out) : out_(out) {}
@@ -113,6 +113,8 @@ std::uint64_t packed_bytes(const MatrixFormat& format, TensorLayout layout) {
   return 0;
 }
 
+std::string expert_file_name(LayerId layer) { return fmt::format("experts/layer_{:03}.bin", layer.index()); }
+
 RecordLayout record_layout(const ExpertFormat& format) {
   MF_REQUIRE(format.gate.rows == format.up.rows, "gate and up have as many rows");
   RecordLayout layout{};
@@ -139,7 +141,7 @@ std::vector<TensorShape> resident_tensors(const ModelConfig& config, bool split_
   list.end_layers();
   list.vector("norm", config.dim);
   if (!config.tied_embeddings) list.matrix("lm_head", config.vocabulary, config.dim);
-  list.matrix("embed_tokens", config.vocabulary, config.dim);  // last: of it a token needs one row
+  list.matrix("embed_tokens", config.vocabulary, config.dim);  // last: a token needs only one of its rows
   return shapes;
 }
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "base/expect_contract.h"
+#include "base/testing/expect_contract.h"
 
 namespace moeflux {
 namespace {
@@ -47,7 +47,7 @@ TEST(RecordLayout, AlternatesBlocksOfGateAndUp) {
   EXPECT_EQ(layout.gate_up_bytes, 512 / 16 * (layout.gate_block_bytes + layout.up_block_bytes));
 }
 
-TEST(RecordLayout, BeginsDownAndEndsAtAMultipleOf4096) {
+TEST(RecordLayout, AlignsDownAndTheRecordTo4096) {
   const RecordLayout layout = record_layout(expert(64, 128));
   EXPECT_EQ(layout.gate_up_bytes, 4 * 2 * 2 * 576u);
   EXPECT_EQ(layout.down_offset, 12'288u);  // after 9,216
@@ -56,13 +56,13 @@ TEST(RecordLayout, BeginsDownAndEndsAtAMultipleOf4096) {
   EXPECT_EQ(layout.payload_bytes(), 13'824u);
 }
 
-TEST(RecordLayout, FillsUpTheLastBlockOfRows) {
+TEST(RecordLayout, PadsTheLastBlockOfRows) {
   const RecordLayout layout = record_layout(expert(65, 96, PlainFormat{Dtype::bf16}));
   EXPECT_EQ(layout.gate_up_bytes, 5 * 2 * 48 * 64u);
   EXPECT_EQ(layout.down_bytes, 6 * 33 * 64u);
 }
 
-TEST(RecordLayout, LetsEachMatrixHaveItsOwnEncoding) {
+TEST(RecordLayout, AllowsADifferentEncodingPerMatrix) {
   ExpertFormat mixed = expert(512, 2048);
   mixed.up.encoding = kEightBits;
   mixed.down.encoding = PlainFormat{Dtype::bf16};
@@ -73,7 +73,7 @@ TEST(RecordLayout, LetsEachMatrixHaveItsOwnEncoding) {
   EXPECT_EQ(layout.down_bytes, 2048 * 512 * 2u);
 }
 
-TEST(RecordLayout, PromisesGateAndUpOfAsManyRows) {
+TEST(RecordLayout, RequiresEqualRowsOfGateAndUp) {
   ExpertFormat uneven = expert(64, 128);
   uneven.up.rows = 65;
   EXPECT_CONTRACT(record_layout(uneven), "gate and up have as many rows");
@@ -197,7 +197,7 @@ TEST(ResidentTensors, FollowWhatTheConfigLeavesOut) {
   EXPECT_EQ(lines.back(), "embed_tokens 512 x 128");
 }
 
-TEST(ResidentTensors, HaveEachNameOnce) {
+TEST(ResidentTensors, HaveUniqueNames) {
   for (const ModelConfig& model : {qwen(), deepseek()}) {
     const auto tensors = resident_tensors(model, false);
     std::set<std::string> names;

@@ -47,7 +47,9 @@ Result<PackedModel> PackedModel::open(FileSystem& files, const fs::path& path) {
   }
   for (const std::string& name : model.manifest_.text_files) {
     MF_TRY(const bool there, files.exists(path / name));
-    if (!there) return Error{ErrorCode::not_found, fmt::format("{}: is missing", (path / name).string())};
+    if (!there)
+      return Error{ErrorCode::not_found, fmt::format("{}: missing, but listed in {}; pack the source again",
+                                                     (path / name).string(), manifest_path.string())};
   }
   return model;
 }

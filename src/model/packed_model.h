@@ -1,10 +1,9 @@
 #pragma once
 // A packed model, opened.
 //
-// open() parses the manifest, opens every file that it names and compares their lengths, and reads no weights: it
-// costs milliseconds for hundreds of gigabytes. After it succeeds every tensor and record lies where the manifest
-// says; whether the bytes are the ones that were written is for `verify` to say. Owns its files. Read-only: any
-// thread.
+// open() parses the manifest, opens every file it names and checks their lengths. It reads no weights, so
+// opening hundreds of gigabytes takes milliseconds. After it succeeds every tensor and record lies where the
+// manifest says; `verify` checks that the bytes are unchanged. Owns its files. Immutable: any thread.
 
 #include <filesystem>
 #include <memory>
@@ -24,20 +23,20 @@ inline constexpr std::string_view kResidentName = "resident.bin";
 
 class PackedModel {
  public:
-  // Whether `path` is a directory with a manifest.
+  // True if `path` is a directory with a manifest.
   static Result<bool> is_at(FileSystem& files, const std::filesystem::path& path);
 
-  // `files` is used while opening only.
+  // Uses `files` only during the call.
   static Result<PackedModel> open(FileSystem& files, const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return path_; }
   const Manifest& manifest() const { return manifest_; }
   const ModelConfig& config() const { return manifest_.config; }
 
-  const PackedTensor* find(std::string_view name) const;  // or null
+  const PackedTensor* find(std::string_view name) const;  // null: no such tensor
   const ReadFile& resident_file() const { return *resident_; }
 
-  // Of a layer with routed experts.
+  // Requires: `layer` has routed experts.
   const ExpertFile& experts(LayerId layer) const;
   const ReadFile& expert_file(LayerId layer) const;
   const ExpertRecord& record(ExpertKey key) const;
@@ -45,7 +44,7 @@ class PackedModel {
     return manifest_.expert_formats[record.format];
   }
 
-  // The numbers that `inspect` shows; record sizes without their padding.
+  // For `inspect`. Record sizes exclude padding.
   ModelSummary summarise() const;
 
  private:

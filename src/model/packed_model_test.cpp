@@ -6,15 +6,16 @@
 #include <filesystem>
 #include <string>
 
-#include "base/expect_contract.h"
-#include "io/faulty_file_system.h"
+#include "base/testing/expect_contract.h"
+#include "base/testing/states.h"
 #include "io/posix_file_system.h"
+#include "io/testing/faulty_file_system.h"
 #include "model/testing/tiny_packed_model.h"
 
 namespace moeflux {
 namespace {
 
-using testing::HasSubstr;
+using test::States;
 
 struct PackedModels : testing::Test {
   TemporaryDirectory temporary;
@@ -31,7 +32,7 @@ struct PackedModels : testing::Test {
 
 using APackedModel = PackedModels;
 
-TEST_F(APackedModel, OpensAsItsManifestSays) {
+TEST_F(APackedModel, OpensWithTheContentsOfItsManifest) {
   const auto model = PackedModel::open(files, path);
   ASSERT_TRUE(model) << model.error().message();
   EXPECT_EQ(model->manifest(), manifest);
@@ -39,7 +40,7 @@ TEST_F(APackedModel, OpensAsItsManifestSays) {
   EXPECT_EQ(model->path(), path);
 }
 
-TEST_F(APackedModel, ReadsItsManifestAndNoWeightsToOpen) {
+TEST_F(APackedModel, OpensWithoutReadingWeights) {
   ASSERT_TRUE(PackedModel::open(files, path));
   EXPECT_EQ(files.bytes(FileOperation::read), std::filesystem::file_size(path / "manifest.json"));
   for (const FileOperationRecord& record : files.log())
@@ -48,7 +49,7 @@ TEST_F(APackedModel, ReadsItsManifestAndNoWeightsToOpen) {
     }
 }
 
-TEST_F(APackedModel, IsRecognisedByItsManifest) {
+TEST_F(APackedModel, IsRecognizedByItsManifest) {
   EXPECT_TRUE(*PackedModel::is_at(files, path));
   std::filesystem::remove(path / "manifest.json");
   EXPECT_FALSE(*PackedModel::is_at(files, path));
@@ -77,7 +78,7 @@ TEST_F(APackedModel, FindsRecordsByLayerAndExpert) {
   EXPECT_EQ(model->resident_file().path(), path / "resident.bin");
 }
 
-TEST_F(APackedModel, PromisesExpertsOfLayersThatHaveThem) {
+TEST_F(APackedModel, RequiresALayerWithExperts) {
   const auto model = PackedModel::open(files, path);
   ASSERT_TRUE(model);
   EXPECT_CONTRACT((void)model->experts(LayerId(0)), "the layer has routed experts");
@@ -85,7 +86,7 @@ TEST_F(APackedModel, PromisesExpertsOfLayersThatHaveThem) {
   EXPECT_CONTRACT((void)model->record({LayerId(1), ExpertId(4)}), "the expert is one of the layer");
 }
 
-TEST_F(APackedModel, WithAFileOfAnotherLengthNamesFileAndBothLengths) {
+TEST_F(APackedModel, NamesAFileOfWrongLengthAndBothLengths) {
   for (const char* name : {"resident.bin", "experts/layer_001.bin"})
     for (const int change : {-1, 1}) {
       const std::uint64_t right = std::filesystem::file_size(path / name);
@@ -93,31 +94,29 @@ TEST_F(APackedModel, WithAFileOfAnotherLengthNamesFileAndBothLengths) {
       std::filesystem::resize_file(path / name, wrong);
       const Error refused = error();
       EXPECT_EQ(refused.code(), ErrorCode::corrupt_data);
-      EXPECT_THAT(refused.message(),
-                  HasSubstr((path / name).string() + ": expected " + std::to_string(right) +
-                            " bytes, found " + std::to_string(wrong) + "; pack the source again"));
+      EXPECT_THAT(refused.message(), States((path / name).string(), right, wrong));
       std::filesystem::resize_file(path / name, right);
     }
   EXPECT_EQ(error().message(), "no error");
 }
 
-TEST_F(APackedModel, WithAMissingFileNamesIt) {
+TEST_F(APackedModel, NamesAMissingFile) {
   for (const char* name :
        {"manifest.json", "resident.bin", "experts/layer_001.bin", "config.json", "tokenizer.json"}) {
     std::filesystem::rename(path / name, path / "elsewhere");
     const Error refused = error();
     EXPECT_EQ(refused.code(), ErrorCode::not_found) << refused.message();
-    EXPECT_THAT(refused.message(), HasSubstr((path / name).string()));
+    EXPECT_THAT(refused.message(), States((path / name).string()));
     std::filesystem::rename(path / "elsewhere", path / name);
   }
 }
 
-TEST_F(APackedModel, WithADamagedManifestNamesItsPath) {
+TEST_F(APackedModel, NamesThePathOfADamagedManifest) {
   temporary.write("model/manifest.json", "{}");
-  EXPECT_THAT(error().message(), HasSubstr((path / "manifest.json").string() + ": 'format' is missing"));
+  EXPECT_THAT(error().message(), States((path / "manifest.json").string(), "'format'", "missing"));
 }
 
-TEST_F(APackedModel, OnAFailingDiskFailsWhicheverOperationFails) {
+TEST_F(APackedModel, FailsIfAnyDiskOperationFails) {
   ASSERT_TRUE(PackedModel::open(files, path));
   const std::uint64_t count = files.log().size();
   EXPECT_GT(count, 6u);
@@ -125,11 +124,11 @@ TEST_F(APackedModel, OnAFailingDiskFailsWhicheverOperationFails) {
     files.set_plan({.faults = {{.index = i}}});
     const Error failed = error();
     EXPECT_EQ(failed.code(), ErrorCode::io_failed) << "operation " << i;
-    EXPECT_THAT(failed.message(), HasSubstr(path.string())) << "operation " << i;
+    EXPECT_THAT(failed.message(), States(path.string())) << "operation " << i;
   }
 }
 
-TEST_F(APackedModel, SummarisesItsRecordsWithoutTheirPadding) {
+TEST_F(APackedModel, SummaryExcludesPadding) {
   const auto model = PackedModel::open(files, path);
   ASSERT_TRUE(model);
   const ModelSummary summary = model->summarise();

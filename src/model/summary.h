@@ -1,6 +1,5 @@
 #pragma once
-// What `inspect` says of a model, whichever format it is in: the same numbers for text and JSON.
-// Plain values.
+// The numbers `inspect` prints about a model, for every source format and for packed models. Plain values.
 
 #include <algorithm>
 #include <cstdint>
@@ -19,13 +18,13 @@ struct EncodingUse {
   std::uint64_t bytes;
 };
 
-// The largest first: that is the format of the model.
+// Largest first: the first one counts as the encoding of the model.
 inline void sort_by_bytes(std::vector<EncodingUse>& uses) {
   std::stable_sort(uses.begin(), uses.end(),
                    [](const EncodingUse& a, const EncodingUse& b) { return a.bytes > b.bytes; });
 }
 
-// Counts `matrices` of `bytes` in all under their encoding.
+// Adds `matrices` matrices of `bytes` bytes in total to the entry of their encoding.
 inline void add_use(std::vector<EncodingUse>& uses, const Encoding& encoding, std::uint64_t matrices,
                     std::uint64_t bytes) {
   const std::string name = describe(encoding);
@@ -42,12 +41,12 @@ struct ModelSummary {
   std::uint64_t files = 0;
   std::uint64_t file_bytes = 0;
 
-  std::uint64_t resident_bytes = 0;  // all that is not a routed expert: needed by every token
-  std::uint64_t experts = 0;         // routed experts of all layers
-  std::uint64_t expert_bytes = 0;    // of all of them
+  std::uint64_t resident_bytes = 0;  // all weights but routed experts
+  std::uint64_t experts = 0;         // routed experts, over all layers
+  std::uint64_t expert_bytes = 0;    // of all routed experts
   std::uint64_t smallest_expert_bytes = 0, largest_expert_bytes = 0;
   std::uint64_t token_expert_bytes =
-      0;                            // routed experts that one token visits, over all layers; the largest ones
+      0;                            // of the routed experts per token, over all layers, taking the largest
   std::uint64_t skipped_bytes = 0;  // vision, multi-token prediction
 
   std::vector<EncodingUse> resident_encodings, expert_encodings;

@@ -1,8 +1,8 @@
 #pragma once
-// The product of some blocks of a matrix with rows: the piece that CpuOps cuts its products into.
+// The product of a range of blocks of a matrix with rows: the unit into which CpuOps splits its products.
 //
-// Affine matrices are multiplied with bytes where x has them, all others with floats. A value that views its matrix and
-// x. Any thread may run its parts.
+// Affine matrices are multiplied by bytes if x has them; everything else is multiplied in floats. Views its
+// matrix and x. Immutable, thread-safe.
 
 #include <algorithm>
 #include <cstdint>
@@ -12,21 +12,21 @@
 #include "base/check.h"
 #include "base/overloaded.h"
 #include "kernels/kernel_table.h"
-#include "kernels/ops.h"
+#include "ops/ops.h"
 
 namespace moeflux {
 
 inline std::uint64_t blocks_of(std::uint64_t rows) { return divide_up(rows, tile16::kBlockRows); }
 
-// What products have to know of the processor.
+// What products need to know about the processor.
 struct Processor {
   const KernelTable& kernels;
-  bool needs_asking = false;
+  bool wants_prefetch = false;
 };
 
 class BlockProduct {
  public:
-  // `rows`: which rows of x; none: all of them.
+  // `rows`: indices of rows of x; empty: all of them.
   BlockProduct(const Processor& processor, const TiledMatrix& w, const Input& x,
                std::span<const std::uint32_t> rows = {}, Rounding rounding = Rounding::coarse)
       : rows_(w.rows) {
@@ -36,7 +36,7 @@ class BlockProduct {
                  "rows are prepared as they are used");
       int8_ = affine_kernel(*processor.kernels.int8, affine->bits);
       describe(int8_args_, w, affine, rows, x.x.count);
-      int8_args_.asks = processor.needs_asking;
+      int8_args_.prefetch = processor.wants_prefetch;
       int8_args_.x = x.bytes.codes;
       int8_args_.x_stride = x.bytes.stride;
       int8_args_.scales = x.bytes.scales.data;
@@ -56,7 +56,7 @@ class BlockProduct {
     args_.sums_stride = x.sums.stride;
   }
 
-  // Blocks [first, end) into y: [batch][block_stride (end - first)], a block after another.
+  // Computes blocks [first, end) into y: [batch][block_stride (end - first)], block after block.
   void run(std::uint64_t first, std::uint64_t end, float* y, std::uint64_t y_stride,
            std::uint32_t block_stride = tile16::kBlockRows) const {
     if (int8_ != nullptr)
@@ -106,7 +106,7 @@ class BlockProduct {
 
   MatmulKernel kernel_ = nullptr;
   Int8Kernel int8_ = nullptr;
-  MatmulArgs args_;  // of the whole matrix
+  MatmulArgs args_;  // for the whole matrix
   Int8Args int8_args_;
   std::uint64_t rows_;
 };

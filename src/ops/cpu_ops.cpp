@@ -1,4 +1,4 @@
-#include "kernels/cpu_ops.h"
+#include "ops/cpu_ops.h"
 
 #include <fmt/format.h>
 
@@ -16,7 +16,7 @@ CpuOps::CpuOps(ThreadPool& pool, const KernelTable& kernels, Workspace workspace
       precision_(precision),
       pool_(&pool),
       kernels_(&kernels),
-      needs_asking_(needs_asking()),
+      wants_prefetch_(wants_prefetch()),
       threads_(pool.threads()) {}
 
 CpuOps::CpuOps(unsigned measured_threads, Precision precision)
@@ -26,7 +26,7 @@ void CpuOps::region(std::uint64_t count,
                     FunctionRef<void(std::uint64_t begin, std::uint64_t end, unsigned worker)> body) {
   if (is_measuring() || count == 0) return;
   if (count == 1)
-    body(0, 1, 0);  // nobody else has to wake up for it
+    body(0, 1, 0);  // no other thread needs to wake up
   else
     pool_->parallel_for(count, body);
 }
@@ -118,15 +118,15 @@ void CpuOps::sigmoid_gate(Heads x, Heads gate, Heads y) {
   });
 }
 
-// Channels are cut among the threads, the rows of a segment follow each other.
+// Channels are split among the threads; each takes the rows of a segment in order.
 void CpuOps::conv(std::span<const RecurrentSegment> segments, Rows x, std::span<const float> weight,
                   std::uint32_t width, Rows y) {
   MF_REQUIRE(weight.size() == std::uint64_t{x.cols} * width, "a weight a channel and place");
-  constexpr std::uint32_t kChannels = 64;  // of one task: whole cache lines
+  constexpr std::uint32_t kChannels = 64;  // per task: whole cache lines
   const std::uint32_t tasks = (x.cols + kChannels - 1) / kChannels;
   region(segments.size() * tasks, [&](std::uint64_t begin, std::uint64_t end, unsigned) {
     for (std::uint64_t i = begin, next = 0; i < end; i = next) {
-      next = std::min(end, (i / tasks + 1) * tasks);  // of the same segment
+      next = std::min(end, (i / tasks + 1) * tasks);  // within one segment
       const RecurrentSegment& segment = segments[i / tasks];
       const auto first = static_cast<std::uint32_t>(i % tasks) * kChannels;
       ConvArgs args;
@@ -155,7 +155,7 @@ void CpuOps::decay_beta(Rows a, Rows b, std::span<const float> rate, std::span<c
   });
 }
 
-// Heads of segments of one row, as in decoding, are given to the kernel together.
+// All heads of single-row segments, as in decoding, go to the kernel together.
 void CpuOps::delta_rule(std::span<const RecurrentSegment> segments, const DeltaRuleShape& shape,
                         Heads queries, Heads keys, Heads values, Rows decay, Rows beta, Heads y) {
   const Scope scope(*this);
@@ -220,7 +220,7 @@ Status CpuOps::route(const RouterRule& rule, Rows logits, std::span<std::uint32_
     for (std::size_t i = 0; i < experts.size(); ++i) experts[i] = static_cast<std::uint32_t>(i % k);
     return {};
   }
-  std::atomic<std::uint32_t> bad_row = std::numeric_limits<std::uint32_t>::max();  // the first of them
+  std::atomic<std::uint32_t> bad_row = std::numeric_limits<std::uint32_t>::max();  // the first such row
   region(logits.count, [&](std::uint64_t begin, std::uint64_t end, unsigned worker) {
     const std::span<float> mine = scratch.subspan(worker * scratch_size, scratch_size);
     for (std::uint64_t row = begin; row < end; ++row) {

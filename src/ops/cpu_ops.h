@@ -1,17 +1,18 @@
 #pragma once
-// Ops on the processor: a thread pool and a table of kernels.
+// Ops on the CPU: a thread pool and a table of kernels.
 //
-// Each operation is one or a few parallel regions. How work is cut depends on shapes and on the number of threads
-// and changes no bit: outputs are independent of each other (kernel_table.h). The pool and the table outlive it.
+// Each operation is one or a few parallel regions. How the work is split depends on shapes and on the number
+// of threads and changes no bit, because outputs are independent of each other (kernel_table.h). The pool and
+// the table must outlive it.
 //
-// A measuring one has neither: it takes scratch memory exactly as the other does and leaves the regions out, so a pass
-// through the layers tells how much they need. Its route() chooses the first experts for every row.
-// One thread at a time.
+// A measuring instance has neither: it takes scratch memory as the other does and skips the regions, so a
+// pass through the layers shows how much they need. Its route() chooses the first experts for every row. One
+// thread at a time.
 
 #include "base/thread_pool.h"
-#include "kernels/block_product.h"
 #include "kernels/kernel_table.h"
-#include "kernels/ops.h"
+#include "ops/block_product.h"
+#include "ops/ops.h"
 
 namespace moeflux {
 
@@ -19,7 +20,7 @@ class CpuOps final : public Ops {
  public:
   CpuOps(ThreadPool& pool, const KernelTable& kernels, Workspace workspace,
          Precision precision = Precision::exact);
-  // As if with a pool of so many threads.
+  // Measures for a pool of `measured_threads` threads.
   explicit CpuOps(unsigned measured_threads, Precision precision = Precision::exact);
 
   void embed(const TiledMatrix& table, std::span<const TokenId> tokens, Rows out) override;
@@ -71,26 +72,26 @@ class CpuOps final : public Ops {
                      Heads y);
 
   bool is_measuring() const { return pool_ == nullptr; }
-  Processor processor() const { return {*kernels_, needs_asking_}; }  // not while measuring
-  // A parallel region: body(begin, end, worker) over 0..count.
+  Processor processor() const { return {*kernels_, wants_prefetch_}; }  // Requires: !is_measuring()
+  // A parallel region: body(begin, end, worker) over parts of 0..count.
   void region(std::uint64_t count,
               FunctionRef<void(std::uint64_t begin, std::uint64_t end, unsigned worker)> body);
   // body(worker) once on each thread.
   void run_on_all(FunctionRef<void(unsigned worker)> body);
-  // Tasks of different sizes: body(task, worker), dealt out in turn.
+  // For tasks of different sizes: body(task, worker), assigned to workers in turn.
   void each_task(std::uint64_t tasks, FunctionRef<void(std::uint64_t task, unsigned worker)> body);
   void each_row(std::uint32_t rows, FunctionRef<void(std::uint32_t row)> body);
   void each_head(const Heads& heads, FunctionRef<void(std::uint32_t row, std::uint32_t head)> body);
 
-  // What prepare() makes of so many rows, without its contents; and the contents of columns [first, first + cols) of a
-  // row, where `first` is a multiple of kInt8Group.
+  // take_prepared: the memory of prepare()'s result, uninitialized. prepare_part: fills in columns [first,
+  // first + cols) of a row, where `first` is a multiple of kInt8Group.
   Input take_prepared(Rows x, Rounding finest);
   void prepare_part(const Input& input, std::uint32_t row, std::uint32_t first, std::uint32_t cols);
 
   Precision precision_;
   ThreadPool* pool_ = nullptr;
   const KernelTable* kernels_ = nullptr;
-  bool needs_asking_ = false;
+  bool wants_prefetch_ = false;
   unsigned threads_ = 1;
 };
 

@@ -1,28 +1,29 @@
-// Attention of CpuOps: appending keys and values, and attending to them.
+// Attention of CpuOps: storing keys and values, and attending to them.
 //
-// By the law a query's positions are cut into blocks of 256, and the blocks merge in ascending order. Many queries:
-// a task is a few rows of one key/value head, block after block. Few queries and many positions: a task is one
-// block, and the blocks' results are merged after. Both do the same operations on the same numbers.
+// By the law, a query's positions are split into blocks of 256, and the blocks are merged in ascending order.
+// With many queries, a task is a few rows of one key/value head, block after block. With few queries, a task
+// is one block, and the results of the blocks are merged afterwards. Both do the same operations on the same
+// numbers.
 
 #include <algorithm>
 #include <cstring>
 
 #include "base/arithmetic.h"
 #include "base/check.h"
-#include "kernels/cpu_ops.h"
-#include "kernels/head_attention.h"
+#include "ops/cpu_ops.h"
+#include "ops/head_attention.h"
 
 namespace moeflux {
 namespace {
 
-// At most: so many rows use a block of keys while it is in the cache.
-constexpr std::uint32_t kRowsOfTask = 16;
+// Rows that use a block of keys while it is in the cache.
+constexpr std::uint32_t kMaxRowsPerTask = 16;
 
-KvNumbers numbers_of(std::span<const KvSegment> segments) {
-  return segments.empty() ? KvNumbers::f32 : segments.front().numbers;
+KvDtype numbers_of(std::span<const KvSegment> segments) {
+  return segments.empty() ? KvDtype::f32 : segments.front().numbers;
 }
 
-// Positions of block `block` that a query at `position` sees; 0 when the block is after it.
+// Positions of block `block` that a query at `position` sees; 0 if the block lies after it.
 std::uint32_t visible_of(std::uint64_t block, std::uint64_t position) {
   const std::uint64_t first = block * kAttentionBlock;
   if (position < first) return 0;
@@ -32,16 +33,16 @@ std::uint32_t visible_of(std::uint64_t block, std::uint64_t position) {
 }  // namespace
 
 void CpuOps::append(std::span<const KvSegment> segments, Heads keys, Heads values) {
-  const auto put = [this](const Heads& from, KvNumbers numbers, std::uint32_t row, float* block,
+  const auto put = [this](const Heads& from, KvDtype numbers, std::uint32_t row, float* block,
                           std::uint64_t place) {
     const std::size_t words = kv_row_words(numbers, from.dim);
     for (std::uint32_t head = 0; head < from.heads; ++head) {
       float* const to = block + (std::uint64_t{head} * kAttentionBlock + place) * words;
       const float* const x = from.head(row, head);
       switch (numbers) {
-        case KvNumbers::f32: std::memcpy(to, x, from.dim * sizeof(float)); break;
-        case KvNumbers::bf16: kernels_->attention->narrow_bf16(x, from.dim, to); break;
-        case KvNumbers::int8: kernels_->attention->narrow_int8(x, from.dim, to); break;
+        case KvDtype::f32: std::memcpy(to, x, from.dim * sizeof(float)); break;
+        case KvDtype::bf16: kernels_->attention->narrow_bf16(x, from.dim, to); break;
+        case KvDtype::int8: kernels_->attention->narrow_int8(x, from.dim, to); break;
       }
     }
   };
@@ -56,7 +57,7 @@ void CpuOps::append(std::span<const KvSegment> segments, Heads keys, Heads value
 }
 
 bool CpuOps::attends_to_bytes(std::span<const KvSegment> segments) const {
-  return precision_ == Precision::fast && numbers_of(segments) == KvNumbers::int8;
+  return precision_ == Precision::fast && numbers_of(segments) == KvDtype::int8;
 }
 
 void CpuOps::attend(std::span<const KvSegment> segments, const AttentionShape& shape, Heads queries,
@@ -68,8 +69,8 @@ void CpuOps::attend(std::span<const KvSegment> segments, const AttentionShape& s
   const std::uint64_t tasks_of_rows = rows * HeadRanges(shape).count / (4 * std::uint64_t{threads_});
   if (threads_ == 1 || tasks_of_rows >= 1)
     attend_rows(segments, shape,
-                static_cast<std::uint32_t>(std::clamp<std::uint64_t>(tasks_of_rows, 1, kRowsOfTask)), queries,
-                y);
+                static_cast<std::uint32_t>(std::clamp<std::uint64_t>(tasks_of_rows, 1, kMaxRowsPerTask)),
+                queries, y);
   else
     attend_blocks(segments, shape, queries, y);
 }
@@ -78,16 +79,16 @@ void CpuOps::attend_rows(std::span<const KvSegment> segments, const AttentionSha
                          std::uint32_t rows_of_task, Heads queries, Heads y) {
   const Scope scope(*this);
   const HeadRanges ranges(shape);
-  // Of each thread: the running max and sum of a task's queries, and one block's results of one row.
-  const Rows running = take(threads_, 2 * kRowsOfTask * kHeadsOfTask);
-  const Rows fresh = take(threads_, kHeadsOfTask * (shape.value_dim + 2));
+  // Per thread: the running max and sum of a task's queries, and the results of one block for one row.
+  const Rows running = take(threads_, 2 * kMaxRowsPerTask * kMaxHeadsPerTask);
+  const Rows fresh = take(threads_, kMaxHeadsPerTask * (shape.value_dim + 2));
   const HeadAttention::Plan plan{kernels_, shape, numbers_of(segments), attends_to_bytes(segments),
                                  rows_of_task};
   const Rows scratch = take(threads_, plan.scratch_floats());
   std::uint64_t first_task = 0;
   for (const KvSegment& segment : segments) {
     const std::uint32_t row_tasks = divide_up(segment.rows, rows_of_task);
-    // The later rows see more positions, so tasks are dealt out in turn, and the turn goes on over segments.
+    // Later rows see more positions, so tasks are assigned in turn, and the turn continues over segments.
     each_task(first_task + std::uint64_t{row_tasks} * ranges.count, [&](std::uint64_t dealt,
                                                                         unsigned worker) {
       if (dealt < first_task) return;
@@ -96,10 +97,10 @@ void CpuOps::attend_rows(std::span<const KvSegment> segments, const AttentionSha
       const auto first_row = static_cast<std::uint32_t>(task / ranges.count) * rows_of_task;
       const std::uint32_t rows = std::min(rows_of_task, segment.rows - first_row);
       float* const running_max = running.row(worker);
-      float* const running_sum = running_max + std::size_t{kRowsOfTask} * kHeadsOfTask;
+      float* const running_sum = running_max + std::size_t{kMaxRowsPerTask} * kMaxHeadsPerTask;
       float* const memory = fresh.row(worker);
-      const Partial block_result{memory, memory + kHeadsOfTask, memory + std::size_t{2} * kHeadsOfTask,
-                                 shape.value_dim};
+      const Partial block_result{memory, memory + kMaxHeadsPerTask,
+                                 memory + std::size_t{2} * kMaxHeadsPerTask, shape.value_dim};
       const std::uint64_t last_position = std::uint64_t{segment.position} + first_row + rows - 1;
       const auto blocks = segment.blocks.first(last_position / kAttentionBlock + 1);
       HeadAttention attention(plan, heads, queries, segment.first_row + first_row, rows, scratch.row(worker));
@@ -114,8 +115,8 @@ void CpuOps::attend_rows(std::span<const KvSegment> segments, const AttentionSha
           const std::uint32_t visible = visible_of(block, position);
           if (visible == 0) continue;
           const std::uint32_t row = segment.first_row + first_row + i;
-          float* const max = running_max + std::size_t{i} * kHeadsOfTask;
-          float* const sum = running_sum + std::size_t{i} * kHeadsOfTask;
+          float* const max = running_max + std::size_t{i} * kMaxHeadsPerTask;
+          float* const sum = running_sum + std::size_t{i} * kMaxHeadsPerTask;
           const bool is_first = block == 0;
           const Partial result =
               is_first ? Partial{max, sum, y.head(row, heads.first), y.head_stride} : block_result;

@@ -1,29 +1,31 @@
-// Experts of CpuOps: gate, up, SwiGLU and down, of any number of experts in two parallel regions.
+// Experts of CpuOps: gate, up, SwiGLU and down, for any number of experts in two parallel regions.
 //
-// First region: slices of 64 hidden columns. A slice's gate and up blocks are multiplied into a small buffer of the
-// thread, SwiGLU makes hidden numbers of them, and these are prepared for the next product while they are in the
-// cache; 64 columns are what shares a scale there, so slices do not know of each other. Second region: down. Where
-// there are whole experts for every thread it is one region: memory is read in longer runs, and nobody waits between.
+// First region: slices of 64 hidden columns. A slice's gate and up blocks are multiplied into a small buffer
+// of the thread, SwiGLU makes them hidden numbers, and these are prepared for the next product while they are
+// in the cache. 64 columns share a scale there, so slices are independent. Second region: down. If every
+// thread has whole experts, both regions are one: memory is read in longer runs, and no thread waits in
+// between.
 
 #include <algorithm>
 
 #include "base/arithmetic.h"
 #include "base/check.h"
-#include "kernels/cpu_ops.h"
+#include "ops/cpu_ops.h"
 
 namespace moeflux {
 namespace {
 
 constexpr std::uint32_t kSliceCols = kInt8Group;
 constexpr std::uint64_t kSliceBlocks = kSliceCols / tile16::kBlockRows;
-constexpr std::uint32_t kBufferCols = 2 * kSliceCols;  // of a slice's gate and up, or of some outputs of down
+constexpr std::uint32_t kBufferCols = 2 * kSliceCols;  // holds a slice's gate and up, or some outputs of down
 constexpr std::uint64_t kBufferBlocks = kBufferCols / tile16::kBlockRows;
-// So few rows have the gates and ups of all their slices multiplied at once: they wait for memory, which is read in longer
-// runs then.
-constexpr std::uint32_t kFewRows = 2;
-// A block costs about so many rows' products to read, however few rows there are.
+// An expert with at most this many rows multiplies gate and up of all its slices at once: memory is the
+// limit, and is then read in longer runs.
+constexpr std::uint32_t kMaxRowsAllSlices = 2;
+// Reading a block costs about as much as the products of this many rows.
 constexpr std::uint64_t kReadingRows = 2;
-// Experts a thread from which on it takes whole ones, though one of the threads may have one more than the others.
+// From this many experts per thread on, threads take whole experts, although one thread may have one more
+// than the others.
 constexpr std::size_t kManyVisits = 6;
 
 std::uint32_t rows_of(const ExpertVisit& visit, const Input& x) {
@@ -34,14 +36,14 @@ std::uint64_t slices_of(const ExpertVisit& visit) {
   return divide_up<std::uint64_t>(visit.gate.rows, kSliceCols);
 }
 
-// Gate and up as one matrix whose blocks alternate, if that is how they lie.
+// Whether gate and up lie in memory as one matrix whose blocks alternate.
 bool alternate(const TiledMatrix& gate, const TiledMatrix& up) {
   return gate.encoding == up.encoding && gate.block_stride == up.block_stride &&
          gate.rows % tile16::kBlockRows == 0 && gate.first_block + gate.block_stride / 2 == up.first_block &&
          tile16::block_bytes(gate.encoding, gate.cols) * 2 == gate.block_stride;
 }
 
-// A slice's blocks of both, alternating: [rows][gate 0, up 0, gate 1, ...].
+// Multiplies the blocks of both of a slice, alternating: [rows][gate 0, up 0, gate 1, ...].
 void multiply_slice(const Processor& processor, const ExpertVisit& visit, const Input& x, std::uint64_t first,
                     std::uint64_t end, const Rows& both) {
   if (alternate(visit.gate, visit.up)) {
@@ -57,12 +59,12 @@ void multiply_slice(const Processor& processor, const ExpertVisit& visit, const 
       .run(first, end, both.data + tile16::kBlockRows, both.stride, kPair);
 }
 
-// Tasks of one visit, each of so much work.
+// The tasks of one visit and the cost of each.
 struct Share {
   std::uint64_t tasks, cost;
 };
 
-// Calls body(visit, first task, end task) for thread `worker`'s part of all tasks, cut by what they cost.
+// Calls body(visit, first task, end task) for the share of thread `worker`; shares are equal in cost.
 template <class Body>
 void each_share(std::span<const Share> shares, unsigned worker, unsigned threads, Body body) {
   std::uint64_t total = 0;
@@ -71,7 +73,7 @@ void each_share(std::span<const Share> shares, unsigned worker, unsigned threads
   std::uint64_t start = 0;
   for (std::size_t i = 0; i < shares.size(); ++i) {
     const std::uint64_t tasks = shares[i].tasks, cost = shares[i].cost;
-    const auto task_at = [&](std::uint64_t place) {  // the first that begins there or after it
+    const auto task_at = [&](std::uint64_t place) {  // the first task that begins at or after `place`
       return place <= start ? 0 : std::min(tasks, divide_up(place - start, cost));
     };
     if (const std::uint64_t from = task_at(begin), to = task_at(end); from < to) body(i, from, to);
@@ -81,23 +83,25 @@ void each_share(std::span<const Share> shares, unsigned worker, unsigned threads
 
 }  // namespace
 
-// The hidden rows of some visits, one after another, prepared; and a buffer of each thread.
+// The prepared hidden rows of all visits, consecutive, and the buffers of the threads.
 struct CpuOps::Hidden {
-  std::span<std::uint32_t> first;  // [visits + 1]: a visit's first row
-  std::span<Share> shares;         // [visits]: how the work of a region is cut
+  std::span<std::uint32_t> first;  // [visits + 1]: first row of each visit
+  std::span<Share> shares;         // [visits]: how the work of a region is split
   Input rows;
-  Rows buffers;       // [threads * most rows of a visit][kBufferCols]
-  Rows wide_buffers;  // [threads * kFewRows][gate and up of the widest]
+  Rows buffers;       // [threads * most_rows][kBufferCols]
+  Rows wide_buffers;  // [threads * kMaxRowsAllSlices][gate and up of the widest expert]
   std::uint32_t most_rows;
 
   std::uint32_t rows_of(std::size_t visit) const { return first[visit + 1] - first[visit]; }
   Rows buffer(unsigned worker) const { return buffers.some(worker * most_rows, most_rows); }
-  Rows wide_buffer(unsigned worker) const { return wide_buffers.some(worker * kFewRows, kFewRows); }
+  Rows wide_buffer(unsigned worker) const {
+    return wide_buffers.some(worker * kMaxRowsAllSlices, kMaxRowsAllSlices);
+  }
 };
 
 CpuOps::Hidden CpuOps::take_hidden(std::span<const ExpertVisit> visits, const Input& x) {
   MF_REQUIRE(visits.size() <= kVisitsAtOnce, "not too many experts at once");
-  // As much for few experts as for many: a plan does not know how the rows will choose.
+  // The size does not depend on the number of experts: a memory plan does not know how the rows will choose.
   Hidden hidden{take_host<std::uint32_t>(kVisitsAtOnce + 1),
                 take_host<Share>(kVisitsAtOnce).first(visits.size()),
                 {},
@@ -114,14 +118,14 @@ CpuOps::Hidden CpuOps::take_hidden(std::span<const ExpertVisit> visits, const In
   }
   hidden.rows = take_prepared(take(hidden.first[visits.size()], widest), Rounding::coarse);
   hidden.buffers = take(threads_ * hidden.most_rows, kBufferCols);
-  hidden.wide_buffers = take(threads_ * kFewRows, 2 * kSliceCols * divide_up(widest, kSliceCols));
+  hidden.wide_buffers = take(threads_ * kMaxRowsAllSlices, 2 * kSliceCols * divide_up(widest, kSliceCols));
   return hidden;
 }
 
-// Slices [from, to) of visit v.
+// Computes slices [from, to) of visit v.
 void CpuOps::hidden_slices(const ExpertVisit& visit, std::size_t v, const Input& x, const Hidden& hidden,
                            unsigned worker, std::uint64_t from, std::uint64_t to) {
-  const bool are_few = hidden.rows_of(v) <= kFewRows;
+  const bool are_few = hidden.rows_of(v) <= kMaxRowsAllSlices;
   const Rows both = are_few ? hidden.wide_buffer(worker) : hidden.buffer(worker);
   const std::uint64_t at_once = are_few ? to - from : 1;
   for (std::uint64_t slice = from; slice < to; slice += at_once) {
@@ -191,7 +195,7 @@ void CpuOps::run_visit(std::span<const ExpertVisit> visits, const Input& x, Rows
   });
 }
 
-// A thread has columns of its own of y, so that it can add up the experts in their order.
+// Each thread owns columns of y, so it can add the experts in their order.
 void CpuOps::run_visit_adding(std::span<const ExpertVisit> visits, const Input& x, Rows y) {
   const Scope scope(*this);
   const Hidden hidden = compute_hidden(visits, x);

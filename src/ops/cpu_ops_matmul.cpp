@@ -1,15 +1,15 @@
-// Matrix products of CpuOps: what prepares rows for them, resident matrices, and matrices a head.
+// Matrix products of CpuOps: preparing rows, resident matrices, and matrices per head.
 
 #include <algorithm>
 
 #include "base/arithmetic.h"
 #include "base/check.h"
-#include "kernels/cpu_ops.h"
+#include "ops/cpu_ops.h"
 
 namespace moeflux {
 namespace {
 
-// Blocks that are multiplied together by most kernels: a part of a product is whole ones of these.
+// Most kernels multiply this many blocks together, so products are split at multiples of it.
 constexpr std::uint64_t kPartBlocks = 2;
 
 std::uint64_t parts_of(const TiledMatrix& w) { return divide_up(blocks_of(w.rows), kPartBlocks); }
@@ -24,7 +24,7 @@ Input CpuOps::take_prepared(Rows x, Rounding finest) {
     input.sums = take(x.count, sums);
     return input;
   }
-  // Not a power of two: sixteen rows 4096 bytes apart would share eight ways of the first-level cache.
+  // Not a power of two: sixteen rows 4096 bytes apart would share eight ways of the L1 cache.
   input.bytes.stride = std::uint64_t{x.cols} + Workspace::kAlignment;
   input.bytes.codes = take_host<std::int8_t>(x.count * input.bytes.stride).data();
   input.bytes.scales = take(x.count, divide_up(x.cols, kInt8Group));
@@ -35,7 +35,7 @@ Input CpuOps::take_prepared(Rows x, Rounding finest) {
   return input;
 }
 
-// No affine matrix has columns that are no multiple of 32.
+// No affine matrix has a column count that is not a multiple of 32, so such rows need no preparation.
 void CpuOps::prepare_part(const Input& input, std::uint32_t row, std::uint32_t first, std::uint32_t cols) {
   if (cols % kSumCols != 0) return;
   const float* const x = input.x.row(row) + first;
@@ -59,7 +59,7 @@ Input CpuOps::prepare(Rows x, Rounding finest) {
   return input;
 }
 
-// One region for all of them: their parts are one line, which is cut among the threads.
+// One region for all products: their parts form one sequence that is split among the threads.
 void CpuOps::run_matmul(std::span<const Product> products, const Input& x) {
   std::uint64_t parts = 0;
   for (const Product& product : products) {

@@ -1,4 +1,4 @@
-#include "kernels/ops.h"
+#include "ops/ops.h"
 
 #include <algorithm>
 #include <new>
@@ -15,9 +15,9 @@ std::string_view name_of(Precision precision) {
   return "unknown";
 }
 
-// Rows begin at cache lines. A stride that is a multiple of 4096 bytes would put the same column of all rows into
-// the same few cache sets (measured on the int8 prototype of docs/decisions/0004: half the speed), so such rows
-// get one line more.
+// Rows begin at cache lines. A stride that is a multiple of 4096 bytes would map the same column of all rows
+// to the same few cache sets (half the speed in the int8 prototype of docs/decisions/0004), so such rows get
+// one more line.
 Rows Ops::take(std::uint32_t count, std::uint32_t cols) {
   constexpr std::uint64_t kLineFloats = 16;
   std::uint64_t stride = divide_up<std::uint64_t>(cols, kLineFloats) * kLineFloats;

@@ -1,14 +1,15 @@
 #pragma once
 // The operations that layers are made of, on batches of rows.
 //
-// A layer is a page of calls of Ops in the order of the paper. Ops decides where and on how many threads they run;
-// what they compute is fixed by the law (kernel_table.h), whatever the batch, the threads and the instruction set.
-// Only two things come back to the caller: the router's choices and what read() copies.
+// A layer is a page of calls to Ops, in the order of the paper. Ops decides where and on how many threads
+// they run; the law (kernel_table.h) fixes what they compute, for any batch, thread count and instruction
+// set. Only two things return to the caller: the router's choices and what read() copies.
 //
-// CpuOps (cpu_ops.h) is a thread pool and a table of kernels. Because layers never look at an activation, it can also
-// run them without either, to learn how much scratch memory they take.
+// CpuOps (cpu_ops.h) is a thread pool and a table of kernels. Layers never look at an activation, so it can
+// also run them with neither, to measure how much scratch memory they need.
 //
-// Scratch: take() gives memory until the innermost open Scope ends. Nothing here allocates. One thread at a time.
+// Scratch: memory from take() is valid until the innermost open Scope ends. Nothing here allocates. One
+// thread at a time.
 
 #include <cstddef>
 #include <cstdint>
@@ -21,57 +22,57 @@
 
 #include "base/aligned_buffer.h"
 #include "base/ids.h"
-#include "base/kv_numbers.h"
 #include "base/result.h"
 #include "base/workspace.h"
-#include "kernels/router.h"
 #include "kernels/views.h"
+#include "ops/router.h"
+#include "quant/kv_dtype.h"
 #include "quant/tile16.h"
 
 namespace moeflux {
 
 using tile16::TiledMatrix;
 
-// exact: float32 products of the numbers as they are stored. fast: activations rounded to 8 bits a group.
+// exact: float32 products of the weights as stored. fast: activations are quantized to 8 bits in groups.
 enum class Precision { exact, fast };
 std::string_view name_of(Precision precision);
 
-// cos and sin of every row's position, for the pairs of channels that turn: [rows][pairs].
+// cos and sin of every row's position, for the pairs of channels that rotate: [rows][pairs].
 struct RopeTable {
   Rows cos, sin;
 };
 enum class RopePairs { half_split, interleaved };
 
-// To what activations are rounded where the precision is `fast`: to 8 bits; or to 16, where a small difference decides
-// something instead of adding to a sum: a router's choice, the next token.
+// Width of quantized activations in the precision `fast`: 8 bits (coarse), or 16 (fine) where a small
+// difference decides something instead of adding to a sum: the router's choice, the next token.
 enum class Rounding { coarse, fine };
 
-// y = x W^T, of an x that several matrices share.   w: [y.cols, x.cols]
+// y = x W^T, where several products share x.   w: [y.cols, x.cols]
 struct Product {
   const TiledMatrix& w;
   Rows y;
   Rounding rounding = Rounding::coarse;
 };
 
-// One matrix a head, one after another; each begins at a block of its own.
+// One matrix per head, consecutive; each begins at a block boundary.
 struct HeadMatrices {
-  TiledMatrix all;  // its rows count the padding of every head
+  TiledMatrix all;  // rows include the padding of every head
   std::uint32_t heads = 0;
-  std::uint32_t rows = 0;  // of one head
+  std::uint32_t rows = 0;  // per head
 };
 
-// A block of kAttentionBlock positions of a session's keys and values; [heads][256][words of a row] each.
+// Keys and values of a block of kAttentionBlock positions of a session; each is [heads][256][words of a row].
 struct KvBlockView {
   float* keys = nullptr;
-  float* values = nullptr;  // null: a value is the first channels of its key
+  float* values = nullptr;  // null: a value is the leading channels of its key
 };
 
 // The part of a batch that belongs to one session.
 struct KvSegment {
   std::uint32_t first_row = 0, rows = 0;
-  std::uint32_t position = 0;           // of its first row
-  std::span<const KvBlockView> blocks;  // enough for position + rows
-  KvNumbers numbers = KvNumbers::f32;   // the same for all segments of a step
+  std::uint32_t position = 0;           // of the first row
+  std::span<const KvBlockView> blocks;  // cover position + rows
+  KvDtype numbers = KvDtype::f32;       // one dtype for all segments of a step
 };
 
 struct AttentionShape {
@@ -84,7 +85,7 @@ struct AttentionShape {
 struct RecurrentSegment {
   std::uint32_t first_row = 0, rows = 0;
   const float* before = nullptr;
-  float* after = nullptr;  // never `before`
+  float* after = nullptr;  // not `before`
 };
 
 struct DeltaRuleShape {
@@ -92,7 +93,7 @@ struct DeltaRuleShape {
   std::uint32_t key_dim = 0, value_dim = 0;
 };
 
-// What a router does with its logits.
+// How a router turns logits into choices.
 struct RouterRule {
   bool grouped_sigmoid = false;  // else: softmax
   GroupedChoice grouped;
@@ -101,18 +102,18 @@ struct RouterRule {
   std::uint32_t experts_per_token = 0;
 };
 
-// Experts that one call of visit() takes at most.
+// Most experts in one call of visit() or visit_adding().
 inline constexpr std::size_t kVisitsAtOnce = 32;
 
-// A batch's visit to one expert.
+// One expert and the rows of a batch that visit it.
 struct ExpertVisit {
   TiledMatrix gate, up, down;
-  std::span<const std::uint32_t> rows;  // of the batch, ascending; not empty
-  std::span<const float> weights;       // visit_adding: of each of them
-  std::uint32_t first_partial = 0;      // visit: where their outputs go, one after another
+  std::span<const std::uint32_t> rows;  // rows of the batch, ascending; not empty
+  std::span<const float> weights;       // visit_adding: one per row
+  std::uint32_t first_partial = 0;      // visit: row of `partials` for the first output; the others follow
 };
 
-// Calls since the beginning, counted where work is begun.
+// Work since construction, counted when it is started.
 struct OpsCounters {
   std::uint64_t matrix_calls = 0;   // products of a batch with a resident matrix
   std::uint64_t expert_visits = 0;  // experts multiplied with their rows
@@ -125,7 +126,7 @@ class Ops {
   Ops(const Ops&) = delete;
   Ops& operator=(const Ops&) = delete;
 
-  // Gives back, when it ends, what was taken in it.
+  // Returns the memory that was taken during it.
   class Scope {
    public:
     explicit Scope(Ops& ops)
@@ -138,7 +139,7 @@ class Ops {
     std::size_t measured_host_before_;
   };
   Rows take(std::uint32_t count, std::uint32_t cols);
-  // Plain numbers on the caller's side: ids, weights, tables.
+  // Memory on the caller's side: ids, weights, tables.
   template <class T>
   std::span<T> take_host(std::size_t count) {
     const std::span<T> taken = workspace_.take<T>(count);
@@ -146,7 +147,8 @@ class Ops {
     return {reinterpret_cast<T*>(measured_host(count * sizeof(T))), count};
   }
 
-  // Called after every product, on the caller's side: for whoever has to look after something while layers compute.
+  // `between` runs on the calling thread after every product. The engine passes ExpertSource::advance_reads, so that
+  // reads of experts go on while layers compute.
   void set_between_operations(std::function<void()> between) { between_ = std::move(between); }
 
   const OpsCounters& counters() const { return counters_; }
@@ -154,7 +156,7 @@ class Ops {
 
   // out[i] = row tokens[i] of `table`.
   virtual void embed(const TiledMatrix& table, std::span<const TokenId> tokens, Rows out) = 0;
-  // What a matrix product needs to know of x beside x; `finest` of the products that it is for. Lives in scratch.
+  // Computes what matrix products need beside x, for products up to the rounding `finest`. Lives in scratch.
   virtual Input prepare(Rows x, Rounding finest = Rounding::coarse) = 0;
   void matmul(std::span<const Product> products, const Input& x) {
     counters_.matrix_calls += products.size();
@@ -185,13 +187,13 @@ class Ops {
   virtual void rope(Heads x, const RopeTable& table, RopePairs pairs) = 0;
 
   virtual void add(Rows x, Rows a, Rows y) = 0;
-  virtual void add_gated(Rows x, Rows a, Rows gate,
-                         Rows y) = 0;  // y = fma(sigmoid(gate), a, x); gate: [.., 1]
+  // y = fma(sigmoid(gate), a, x); gate: [.., 1].
+  virtual void add_gated(Rows x, Rows a, Rows gate, Rows y) = 0;
   virtual void sigmoid_gate(Heads x, Heads gate, Heads y) = 0;
 
-  // Writes the segments' keys and values into their blocks. `values` is empty where the blocks have none.
+  // Stores the segments' keys and values in their blocks. `values` is empty if the blocks have none.
   virtual void append(std::span<const KvSegment> segments, Heads keys, Heads values) = 0;
-  // Causal attention of each segment's queries over all its positions up to their own.
+  // Causal attention: each query attends to all positions of its segment's session up to its own.
   virtual void attend(std::span<const KvSegment> segments, const AttentionShape& shape, Heads queries,
                       Heads y) = 0;
 
@@ -200,15 +202,15 @@ class Ops {
                     std::uint32_t width, Rows y) = 0;
   virtual void decay_beta(Rows a, Rows b, std::span<const float> rate, std::span<const float> dt_bias,
                           Rows decay, Rows beta) = 0;
-  // A state is [value_heads][key_dim x value_dim, as base/delta_state.h says].
+  // A state is [value_heads][key_dim x value_dim], in the layout of quant/delta_state.h.
   virtual void delta_rule(std::span<const RecurrentSegment> segments, const DeltaRuleShape& shape,
                           Heads queries, Heads keys, Heads values, Rows decay, Rows beta, Heads y) = 0;
 
-  // The experts of every row, ascending, and their weights: [rows][experts_per_token]. Fails when a logit is not
-  // finite, naming the row.
+  // Writes each row's experts, ascending, and their weights: [rows][experts_per_token]. Fails, naming the
+  // first such row, if a logit is not finite.
   virtual Status route(const RouterRule& rule, Rows logits, std::span<std::uint32_t> experts,
                        std::span<float> weights) = 0;
-  // Few rows, any order: the experts' outputs, kept in `partials`; then combine() adds them up.
+  // For few rows, with experts in any order: stores the experts' outputs in `partials`, for combine().
   void visit(std::span<const ExpertVisit> visits, const Input& x, Rows partials) {
     counters_.expert_visits += visits.size();
     run_visit(visits, x, partials);
@@ -217,7 +219,7 @@ class Ops {
   // y[i] = the sum of weights[i][k] partials[places[i][k]], k ascending, by fma from zero.
   virtual void combine(Rows partials, std::span<const std::uint32_t> places, std::span<const float> weights,
                        std::uint32_t per_token, Rows y) = 0;
-  // Many rows, experts in ascending order: y[row] = fma(weight, the expert's output, y[row]).
+  // For many rows, with experts in ascending order: y[row] = fma(weight, the expert's output, y[row]).
   void visit_adding(std::span<const ExpertVisit> visits, const Input& x, Rows y) {
     counters_.expert_visits += visits.size();
     run_visit_adding(visits, x, y);
@@ -226,7 +228,7 @@ class Ops {
   virtual void clear(Rows y) = 0;
   virtual void copy(Heads x, Heads y) = 0;
 
-  // To the caller's side and back.
+  // Copies to the caller's side and back.
   virtual void read(Rows from, std::span<float> to) = 0;
   virtual void write(std::span<const float> from, Rows to) = 0;
 
@@ -246,7 +248,7 @@ class Ops {
   Workspace workspace_;
   OpsCounters counters_;
   std::function<void()> between_;
-  std::vector<AlignedBuffer> measured_host_;  // while measuring, the caller's side is real: it is written to
+  std::vector<AlignedBuffer> measured_host_;  // of take_host() while measuring, since callers write to it
 };
 
 }  // namespace moeflux

@@ -1,4 +1,4 @@
-#include "kernels/router.h"
+#include "ops/router.h"
 
 #include <algorithm>
 #include <cmath>
@@ -14,9 +14,9 @@ bool all_finite(std::span<const float> values) {
   return std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); });
 }
 
-// Calls take(index) for the `count` largest values in ascending order of their indices; of equal ones the
-// first are taken. Linear: the smallest value that is taken is found first, and who is above it needs no
-// order.
+// Calls take(index) for the `count` largest values in ascending order of their indices; among equal values
+// the first ones are taken. Linear time: it finds the smallest value to take first, and the values above it
+// need no order.
 template <class Take>
 void take_largest(std::span<const float> values, std::size_t count, std::span<float> scratch, Take take) {
   const std::span<float> sorted = scratch.first(values.size());
@@ -61,7 +61,7 @@ float sum_of_two_largest(std::span<const float> group) {
   return group.size() == 1 ? first : first + second;
 }
 
-// Makes the experts of the groups that are not kept unchoosable.
+// Makes the experts of dropped groups ineligible.
 void drop_groups(const GroupedChoice& choice, std::span<float> scores, std::span<float> scratch) {
   const std::size_t size = scores.size() / choice.groups;
   const std::span<float> groups = scratch.first(choice.groups);

@@ -1,4 +1,4 @@
-#include "kernels/router.h"
+#include "ops/router.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,9 +12,9 @@
 #include <random>
 #include <vector>
 
-#include "base/expect_contract.h"
-#include "kernels/isa_tables.h"
-#include "kernels/test_grid.h"
+#include "base/testing/expect_contract.h"
+#include "kernels/scalar_tables.h"
+#include "kernels/testing/grid.h"
 
 namespace moeflux {
 namespace {
@@ -44,7 +44,7 @@ Choice grouped(const GroupedChoice& rule, const Floats& logits, const Floats& bi
   return choice;
 }
 
-// The k largest of `values` among `candidates`, by sorting all of them.
+// The k largest of `values` among `candidates`, by sorting.
 Ids largest(const std::vector<double>& values, Ids candidates, std::size_t k) {
   std::sort(candidates.begin(), candidates.end(), [&](std::uint32_t a, std::uint32_t b) {
     return values[a] != values[b] ? values[a] > values[b] : a < b;
@@ -60,7 +60,7 @@ Ids all_of(std::size_t count) {
   return ids;
 }
 
-// Few different numbers, so that there are ties.
+// Few distinct numbers, so that there are ties.
 Floats coarse_logits(std::size_t count, std::uint32_t seed) {
   std::mt19937 random(seed);
   Floats logits(count);
@@ -70,7 +70,7 @@ Floats coarse_logits(std::size_t count, std::uint32_t seed) {
 
 // ---- Softmax --------------------------------------------------------------------------------------------
 
-TEST(SoftmaxRouter, ChoosesTheLargestAndSharesOneAmongThem) {
+TEST(SoftmaxRouter, ChoosesTheLargestWithWeightsThatSumToOne) {
   const Choice choice = softmax({0.5f, 3.0f, -1.0f, 2.0f, 2.5f}, 3);
   EXPECT_TRUE(choice.chosen);
   EXPECT_THAT(choice.ids, ElementsAre(1, 3, 4));
@@ -80,7 +80,7 @@ TEST(SoftmaxRouter, ChoosesTheLargestAndSharesOneAmongThem) {
   EXPECT_NEAR(choice.weights[2], std::exp(-0.5) / sum, 1e-6);
 }
 
-TEST(SoftmaxRouter, PrefersTheLowerOfEquals) {
+TEST(SoftmaxRouter, BreaksTiesInFavorOfTheLowerId) {
   EXPECT_THAT(softmax({1, 2, 2, 2, 1}, 2).ids, ElementsAre(1, 2));
   EXPECT_THAT(softmax({1, 1, 2, 1, 1}, 3).ids, ElementsAre(0, 1, 2));
   EXPECT_THAT(softmax({-0.0f, 0.0f, -0.0f}, 1).ids, ElementsAre(0)) << "zeros are equal";
@@ -98,7 +98,7 @@ TEST(SoftmaxRouter, MayChooseEveryExpert) {
   EXPECT_NEAR(std::accumulate(choice.weights.begin(), choice.weights.end(), 0.0f), 1, 1e-6);
 }
 
-TEST(SoftmaxRouter, TakesLogitsOfAnyFiniteSize) {
+TEST(SoftmaxRouter, AcceptsLogitsOfAnyFiniteSize) {
   const float huge = std::numeric_limits<float>::max();
   const Choice choice = softmax({huge, -huge, huge, 0}, 3);
   EXPECT_TRUE(choice.chosen);
@@ -106,7 +106,7 @@ TEST(SoftmaxRouter, TakesLogitsOfAnyFiniteSize) {
   EXPECT_THAT(choice.weights, ElementsAre(0.5f, 0.5f, 0.0f));
 }
 
-TEST(SoftmaxRouter, RefusesWhatIsNotFinite) {
+TEST(SoftmaxRouter, RejectsNonFiniteInput) {
   for (const float broken : {NAN, HUGE_VALF, -HUGE_VALF})
     for (std::size_t at = 0; at < 3; ++at) {
       Floats logits = {1, 2, 3};
@@ -123,8 +123,8 @@ void expect_softmax_of(const Floats& logits, std::size_t k) {
   const double max = *std::max_element(values.begin(), values.end());
   double sum = 0;
   for (const std::uint32_t id : choice.ids) sum += std::exp(values[id] - max);
-  // k + 10 roundings: of the exponential and the difference, of a sum of k, and of the quotient; a weight of
-  // nearly nothing has a larger relative error.
+  // k + 10 roundings: of the exponential and the difference, of a sum of k, and of the quotient. A tiny
+  // weight has a larger relative error.
   for (std::size_t i = 0; i < k; ++i)
     EXPECT_NEAR(choice.weights[i], std::exp(values[choice.ids[i]] - max) / sum,
                 static_cast<double>(k + 10) * 0x1p-24);
@@ -132,18 +132,18 @@ void expect_softmax_of(const Floats& logits, std::size_t k) {
 
 TEST(SoftmaxRouter, ChoosesTwentyOf397) { expect_softmax_of(coarse_logits(397, 1), 20); }
 
-TEST(SoftmaxRouter, ChoosesFromTheLargestThatAModelMayHave) {
+TEST(SoftmaxRouter, ChoosesFromTheMostExpertsOfAModel) {
   expect_softmax_of(coarse_logits(65536, 2), 65536);
   expect_softmax_of(coarse_logits(65536, 3), 30000);
 }
 
-RC_GTEST_PROP(SoftmaxRouter, ChoosesAsSortingWould, (std::uint32_t seed)) {
+RC_GTEST_PROP(SoftmaxRouter, MatchesSorting, (std::uint32_t seed)) {
   const std::size_t experts = *rc::gen::inRange<std::size_t>(1, 200);
   expect_softmax_of(coarse_logits(experts, seed), *rc::gen::inRange<std::size_t>(1, experts + 1));
   RC_ASSERT(!testing::Test::HasFailure());
 }
 
-TEST(SoftmaxRouter, KeepsItsCallersToTheirPromises) {
+TEST(SoftmaxRouter, ChecksItsPreconditions) {
   EXPECT_CONTRACT((void)softmax({1, 2}, 3), "a router chooses 1 to all of its experts");
   EXPECT_CONTRACT((void)softmax({1, 2}, 0), "a router chooses 1 to all of its experts");
 }
@@ -155,7 +155,7 @@ TEST(GroupedRouter, AgreesWithTheWorkedExample) {
                                 {3, -2, 1, -1, -3, 2, 0, 4}, {.1f, .2f, -.3f, 0, 0, .4f, -.1f, .05f}, 2);
   EXPECT_TRUE(choice.chosen);
   EXPECT_THAT(choice.ids, ElementsAre(5, 7));
-  // Its weights are given as 1.1822 and 1.3178, from sigmoids of four digits.
+  // The example gives the weights as 1.1822 and 1.3178, from sigmoids of four digits.
   const double second = 1 / (1 + std::exp(-2.0)), fourth = 1 / (1 + std::exp(-4.0));
   EXPECT_NEAR(choice.weights[0], 2.5 * second / (second + fourth), 1e-6);
   EXPECT_NEAR(choice.weights[1], 2.5 * fourth / (second + fourth), 1e-6);
@@ -163,7 +163,7 @@ TEST(GroupedRouter, AgreesWithTheWorkedExample) {
   EXPECT_NEAR(choice.weights[1], 1.3178, 2e-4);
 }
 
-TEST(GroupedRouter, SortsByTheBiasedScoreAndWeighsByTheOther) {
+TEST(GroupedRouter, ChoosesByBiasedScoreAndWeighsByPlainScore) {
   const Choice choice =
       grouped({.groups = 1, .groups_kept = 1, .normalise = false, .scale = 2}, {0, 0, 0}, {0, 1, -1}, 2);
   EXPECT_THAT(choice.ids, ElementsAre(0, 1));
@@ -171,33 +171,32 @@ TEST(GroupedRouter, SortsByTheBiasedScoreAndWeighsByTheOther) {
 }
 
 TEST(GroupedRouter, NeverChoosesFromADroppedGroup) {
-  // The second group has the best expert, the first one the better pair; and all scores but these are
-  // negative.
+  // The second group has the best expert, the first one the better pair; all other scores are negative.
   const Choice choice =
       grouped({.groups = 2, .groups_kept = 1}, {0, 0, 0, 0, 0, 0}, {.1f, .1f, -9, .4f, -8, -8}, 3);
   EXPECT_THAT(choice.ids, ElementsAre(0, 1, 2));
 }
 
-TEST(GroupedRouter, PrefersTheLowerOfEqualGroupsAndExperts) {
+TEST(GroupedRouter, BreaksTiesInFavorOfLowerGroupsAndIds) {
   const Choice choice = grouped({.groups = 3, .groups_kept = 2}, Floats(6, 0.5f), Floats(6, 0), 3);
   EXPECT_THAT(choice.ids, ElementsAre(0, 1, 2));
   EXPECT_THAT(grouped({.groups = 3, .groups_kept = 1}, {0, 0, 1, 1, 1, 1}, Floats(6, 0), 1).ids,
               ElementsAre(2));
 }
 
-TEST(GroupedRouter, CountsAGroupOfOneExpertByItself) {
+TEST(GroupedRouter, ScoresAGroupOfOneExpertByItself) {
   const Choice choice = grouped({.groups = 4, .groups_kept = 2}, {1, 4, 2, 3}, Floats(4, 0), 2);
   EXPECT_THAT(choice.ids, ElementsAre(1, 3));
 }
 
-TEST(GroupedRouter, DividesNothingByNearlyNothing) {
-  // Sigmoids that are all zero: their sum is, and the weights are not NaN.
+TEST(GroupedRouter, GivesZeroWeightsIfAllSigmoidsAreZero) {
+  // All sigmoids are zero, so their sum is, and the weights must not be NaN.
   const Choice choice = grouped({}, {-200, -300}, {0, 0}, 2);
   EXPECT_TRUE(choice.chosen);
   EXPECT_THAT(choice.weights, ElementsAre(0.0f, 0.0f));
 }
 
-TEST(GroupedRouter, RefusesWhatIsNotFinite) {
+TEST(GroupedRouter, RejectsNonFiniteInput) {
   for (const float broken : {NAN, HUGE_VALF, -HUGE_VALF})
     for (std::size_t at = 0; at < 4; ++at) {
       Floats logits = {1, 2, 3, 4}, bias = {0, 0, 0, 0};
@@ -208,13 +207,13 @@ TEST(GroupedRouter, RefusesWhatIsNotFinite) {
     }
 }
 
-TEST(GroupedRouter, MayKeepEverythingAndChooseEveryone) {
+TEST(GroupedRouter, MayKeepAllGroupsAndChooseAllExperts) {
   const Choice choice = grouped({.groups = 2, .groups_kept = 2}, {1, 2, 3, 4}, {4, 3, 2, 1}, 4);
   EXPECT_THAT(choice.ids, ElementsAre(0, 1, 2, 3));
   EXPECT_NEAR(std::accumulate(choice.weights.begin(), choice.weights.end(), 0.0f), 1, 1e-6);
 }
 
-RC_GTEST_PROP(GroupedRouter, ChoosesAsSortingWould, (std::uint32_t seed)) {
+RC_GTEST_PROP(GroupedRouter, MatchesSorting, (std::uint32_t seed)) {
   const std::uint32_t groups = *rc::gen::inRange(1u, 10u), kept = *rc::gen::inRange(1u, groups + 1);
   const std::size_t size = *rc::gen::inRange<std::size_t>(1, 20);
   const std::size_t k = *rc::gen::inRange<std::size_t>(1, size * kept + 1);
@@ -241,7 +240,7 @@ RC_GTEST_PROP(GroupedRouter, ChoosesAsSortingWould, (std::uint32_t seed)) {
   for (std::size_t i = 0; i < k; ++i) RC_ASSERT(choice.weights[i] == scores[choice.ids[i]]);
 }
 
-TEST(GroupedRouter, KeepsItsCallersToTheirPromises) {
+TEST(GroupedRouter, ChecksItsPreconditions) {
   EXPECT_CONTRACT((void)grouped({.groups = 2}, {1, 2, 3}, {0, 0, 0}, 1), "groups are equally large");
   EXPECT_CONTRACT((void)grouped({.groups = 2, .groups_kept = 3}, {1, 2}, {0, 0}, 1),
                   "1 to all groups are kept");

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/sizes.h"
 #include "io/atomic_file.h"
+#include "pack/source_digest.h"
 #include "quant/tile16.h"
 
 namespace moeflux {
@@ -108,12 +109,12 @@ Result<FinishedFile> FileWriter::write_experts(const ExpertFilePlan& plan,
   return finished;
 }
 
-// Blocks of gate and up alternate; down follows at its own boundary; the padding between and after is zero.
+// Blocks of gate and up alternate. Down starts at its own aligned offset. Padding is zero.
 Result<Digest> FileWriter::fill_record(ExpertKey key, const ExpertFormat& format) {
   const RecordLayout layout = record_layout(format);
   record_.assign(layout.record_bytes, std::byte{0});
   const ExpertMatrices expert = source_.experts(key.layer)->expert(key.expert);
-  DigestStream all;
+  std::vector<Digest> digests;
 
   const auto place = [&](const SourceMatrix& matrix, std::string_view part, const MatrixFormat& stored,
                          std::uint64_t first, std::uint64_t stride) -> Status {
@@ -125,7 +126,7 @@ Result<Digest> FileWriter::fill_record(ExpertKey key, const ExpertFormat& format
                                                      at += stride;
                                                      return {};
                                                    }));
-    all.add(std::as_bytes(std::span(digest.bytes)));
+    digests.push_back(digest);
     return {};
   };
   const std::uint64_t pair = layout.gate_block_bytes + layout.up_block_bytes;
@@ -133,7 +134,7 @@ Result<Digest> FileWriter::fill_record(ExpertKey key, const ExpertFormat& format
   MF_TRY_STATUS(place(expert.up, "up_proj", format.up, layout.gate_block_bytes, pair));
   const std::uint64_t down_block = tile16::block_bytes(format.down.encoding, format.down.cols);
   MF_TRY_STATUS(place(expert.down, "down_proj", format.down, layout.down_offset, down_block));
-  return all.value();
+  return combined_digest(digests);
 }
 
 }  // namespace moeflux

@@ -1,8 +1,8 @@
 #pragma once
-// Writes the files of a packed model: resident.bin and the experts of a layer.
+// Writes the files of a packed model: resident.bin and the expert files.
 //
-// Each appears under its name only when it is whole and synced (AtomicFile). One writer a job; its buffers are kept
-// between files. One thread at a time.
+// A file appears under its name only when it is complete and synced (AtomicFile). Each job has its own
+// writer, whose buffers are reused between files. One thread at a time.
 
 #include <cstdint>
 #include <filesystem>
@@ -20,7 +20,7 @@ namespace moeflux {
 
 class FileWriter {
  public:
-  // Told how many bytes were written; an error stops the writer.
+  // Called with the number of bytes just written; an error stops the writer.
   using Advance = std::function<Status(std::uint64_t bytes)>;
 
   // `source`, `plan` and `files` outlive the writer.

@@ -67,7 +67,7 @@ Result<Journal> Journal::open(FileSystem& files, const std::filesystem::path& di
       return Error{
           ErrorCode::invalid_argument,
           fmt::format("{}: an unfinished pack of another source or with other options is here; remove it or "
-                      "choose another place",
+                      "choose another destination",
                       directory.string())};
     if (!first)
       if (auto entry = parse_line(line))

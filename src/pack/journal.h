@@ -1,10 +1,10 @@
 #pragma once
-// What of a packed model is finished: the memory of a pack that was interrupted.
+// Records which files of a packed model are finished, so that an interrupted pack can resume.
 //
-// The journal is a small file beside the packed files, one line each: a header that says which pack this is, then one
-// line for every finished file with its length and what the manifest will need to know of it. It is replaced
-// atomically, after the file that it speaks of is on the disk under its own name. A file counts as finished only if
-// its line is there and its length agrees; anything else is written again. One thread at a time.
+// The journal is a small text file beside the packed files: a header line that identifies the pack, then one
+// line per finished file with its length, its checksums and the digests of its source. It is replaced
+// atomically, after the finished file is on the disk under its own name. A file counts as finished only if it
+// has a line and the length in it; otherwise it is written again. One thread at a time.
 
 #include <cstdint>
 #include <filesystem>
@@ -23,28 +23,31 @@ inline constexpr std::string_view kJournalName = "pack.journal";
 
 struct FinishedFile {
   std::uint64_t bytes = 0;
-  std::vector<std::uint64_t> checksums;  // of its tensors or records, in order
-  std::vector<Digest> digests;  // of the source's bytes, in the same order (experts: one for all three)
+  std::vector<std::uint64_t> checksums;  // per tensor or record, in order
+  std::vector<Digest>
+      digests;  // of the source's bytes, in the same order; one per expert, over its three matrices
   friend bool operator==(const FinishedFile&, const FinishedFile&) = default;
 };
 
 class Journal {
  public:
-  // Reads the journal in `directory`, if there is one, and writes nothing. One of another pack (`identity` differs) is
-  // `invalid_argument`: two packs are never mixed. A line that does not parse was not finished.
+  // Reads the journal in `directory`, if it exists. Writes nothing. A journal with another `identity` is
+  // `invalid_argument`: two packs are never mixed. A line that does not parse is ignored.
   static Result<Journal> open(FileSystem& files, const std::filesystem::path& directory,
                               const Digest& identity);
 
-  // Puts a journal where there is none yet; returns once it is on the disk.
+  // Creates the journal if it does not exist; returns when it is on the disk.
   Status begin();
 
-  // What is known of `name`, if the file is there with its length.
+  // The entry of `name` if the file exists with the recorded length, else nullopt. The caller checks the
+  // number of checksums and digests.
   Result<std::optional<FinishedFile>> finished(const std::string& name);
 
-  // Records a file that is on the disk; returns once the journal is too.
+  // Records a file that is on the disk; returns when the journal is on the disk too.
   Status add(const std::string& name, FinishedFile file);
 
-  // The pack is complete: the journal is removed. Should it come back with the power, it does no harm.
+  // Removes the journal of a complete pack. Harmless if a power failure undoes the removal: the next pack()
+  // resumes with nothing left to write.
   Status remove();
 
  private:

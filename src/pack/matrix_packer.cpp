@@ -5,37 +5,11 @@
 
 #include "base/check.h"
 #include "pack/quantize.h"
+#include "pack/source_digest.h"
 #include "quant/tile16.h"
 #include "source/matrix_reader.h"
 
 namespace moeflux {
-namespace {
-
-// The bytes of a matrix, digested as they pass by in slices.
-class SourceDigest {
- public:
-  void add(const SourceMatrix& matrix, std::uint64_t first_row, const MatrixView& slice) {
-    codes_.add(slice.codes);
-    // Slices inside one fp8 block all carry its row of scales.
-    const bool fp8 = std::holds_alternative<Fp8BlockFormat>(matrix.encoding);
-    if (!fp8 || first_row % Fp8BlockFormat::kBlock == 0) scales_.add(slice.scales);
-    biases_.add(slice.biases);
-  }
-  Digest value() const {
-    DigestStream all;
-    for (const DigestStream* part : {&codes_, &scales_, &biases_}) {
-      const Digest digest = part->value();
-      all.add(std::as_bytes(std::span(digest.bytes)));
-    }
-    return all.value();
-  }
-
- private:
-  DigestStream codes_, scales_, biases_;
-};
-
-}  // namespace
-
 Result<Digest> MatrixPacker::pack_tiles(const SourceMatrix& matrix, std::string_view name,
                                         const MatrixFormat& format, Sink sink) {
   MF_REQUIRE(!matrix.add_one, "only vectors are stored without their 1");
@@ -44,7 +18,7 @@ Result<Digest> MatrixPacker::pack_tiles(const SourceMatrix& matrix, std::string_
   const bool moves = tile16::stored_encoding(matrix.encoding) == format.encoding;
   numbers_.resize(matrix.cols);
 
-  // Blocks that are not moved as they are: decoded, then quantized or rounded to BF16.
+  // Blocks that cannot be moved are decoded, then quantized or rounded to BF16.
   const auto* affine = std::get_if<AffineFormat>(&format.encoding);
   std::optional<QuantizedRows> quantized;
   std::vector<std::uint16_t> rounded;

@@ -1,9 +1,10 @@
 #pragma once
-// One matrix of a source → the blocks of a packed one.
+// Converts one matrix of a source to the blocks of a packed matrix.
 //
-// Reads the source in slices, so memory is bounded by a slice and a block whatever the size of the matrix. Codes that
-// are quantized already are moved, never changed; plain numbers are quantized when the stored format says so. Numbers
-// that are not finite are an error. Buffers are kept between calls: one packer a job. One thread at a time.
+// Reads the source in slices, so memory is bounded by one slice and one block, whatever the size of the
+// matrix. Codes of quantized sources are moved unchanged; plain numbers are quantized if the stored format
+// requires it. Numbers that are not finite are `corrupt_data`. Buffers are reused between calls: use one
+// packer per job. One thread at a time.
 
 #include <cstddef>
 #include <span>
@@ -26,12 +27,12 @@ class MatrixPacker {
   // `catalog` outlives the packer.
   explicit MatrixPacker(const TensorCatalog& catalog) : catalog_(catalog) {}
 
-  // Calls `sink` with the blocks of 16 rows of tile16, in order. Returns the digest of the matrix's bytes in the
-  // source, in file order: codes, scales, biases.
+  // Calls `sink` with the tile16 blocks of 16 rows, in order. Returns the digest of the matrix's bytes in the
+  // source (pack/source_digest.h). `name` names the matrix in errors.
   Result<Digest> pack_tiles(const SourceMatrix& matrix, std::string_view name, const MatrixFormat& format,
                             Sink sink);
 
-  // Calls `sink` with rows of F32, the 1 added where the source left it out.
+  // Calls `sink` with rows of F32, adding the 1 that some norms are stored without.
   Result<Digest> pack_rows(const SourceMatrix& matrix, std::string_view name, Sink sink);
 
  private:

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 
-#include "base/arithmetic.h"
 #include "base/hash.h"
 #include "base/sizes.h"
 #include "base/thread_annotations.h"
@@ -15,6 +14,7 @@
 #include "model/manifest.h"
 #include "model/packed_model.h"
 #include "pack/file_writers.h"
+#include "pack/fingerprint.h"
 #include "pack/journal.h"
 #include "pack/text_files.h"
 
@@ -23,10 +23,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string expert_file_name(LayerId layer) { return fmt::format("experts/layer_{:03}.bin", layer.index()); }
-
-// Which pack this is: format, options as they came out, and the source's files by name and length. A journal of
-// anything else is not continued.
+// The identity of a pack: the format, the plan that follows from the options, and the names and lengths of
+// the source's files. A journal with another identity is not continued.
 Result<Digest> identity_of(const SourceModel& source, const PackPlan& plan, const PackOptions& options) {
   DigestStream digest;
   digest.add(fmt::format("version {}\n{}\n{}\n", kPackedFormatVersion, options.source_note,
@@ -47,38 +45,7 @@ Result<Digest> identity_of(const SourceModel& source, const PackPlan& plan, cons
   return digest.value();
 }
 
-// The identity of the numbers: over (name, shape, encoding, digest of the source's bytes), sorted by name. Nothing of
-// how they are laid out, so packing again keeps it; the encoding asked for is part of it, because it changes values.
-Digest fingerprint_of(const SourceModel& source, const PackPlan& plan, const FinishedFile& resident,
-                      const std::vector<FinishedFile>& experts) {
-  std::vector<std::string> lines;
-  for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
-    const TensorPlan& tensor = plan.tensors[i];
-    lines.push_back(fmt::format("{} {}x{} {} {} {}", tensor.source->name, tensor.format.rows,
-                                tensor.format.cols, describe(tensor.source->matrix.encoding),
-                                describe(tensor.format.encoding), hex_of(resident.digests[i])));
-  }
-  for (std::size_t f = 0; f < plan.expert_files.size(); ++f) {
-    const ExpertFilePlan& file = plan.expert_files[f];
-    for (std::uint32_t e = 0; e < file.formats.size(); ++e) {
-      const ExpertFormat& format = plan.expert_formats[file.formats[e]];
-      lines.push_back(fmt::format("{} {}x{} {} {} {} {}", expert_matrix_name({file.layer, ExpertId(e)}, ""),
-                                  format.gate.rows, format.gate.cols, describe(format.gate.encoding),
-                                  describe(format.up.encoding), describe(format.down.encoding),
-                                  hex_of(experts[f].digests[e])));
-    }
-  }
-  lines.push_back(fmt::format("config {}", config_to_json(source.config()).dump()));
-  std::sort(lines.begin(), lines.end());
-  DigestStream digest;
-  for (const std::string& line : lines) {
-    digest.add(line);
-    digest.add("\n");
-  }
-  return digest.value();
-}
-
-// The run of one pack: the plan's files, taken one by one by the jobs.
+// One run of a pack: the jobs take the plan's files one by one.
 class Packing {
  public:
   Packing(const SourceModel& source, const PackPlan& plan, FileSystem& files, const fs::path& destination,
@@ -91,7 +58,8 @@ class Packing {
         progress_(progress),
         experts_(plan.expert_files.size()) {}
 
-  // Finds what an earlier run has finished.
+  // Keeps the files that an earlier run finished. A journal entry with another number of checksums or digests
+  // than the plan has tensors or records counts as unfinished.
   Status resume() {
     Lock lock(mutex_);
     MF_TRY(auto resident, journal_.finished(std::string(kResidentName)));
@@ -112,7 +80,7 @@ class Packing {
     return kept_;
   }
 
-  // Writes what is missing with `jobs` threads, of which the caller is one.
+  // Writes the missing files with `jobs` threads, the calling one included.
   Status run(unsigned jobs) {
     const unsigned useful = static_cast<unsigned>(std::min<std::size_t>(jobs, 1 + plan_.expert_files.size()));
     ThreadPool(std::max(1u, useful)).run([this](unsigned) { work(); });
@@ -158,7 +126,7 @@ class Packing {
     return index == 0 ? !resident_ : !experts_[index - 1];
   }
 
-  // Notes a written file, or the first failure. False: stop.
+  // Records a written file, or the first failure. Returns false when the job should stop.
   bool finish(std::size_t index, Result<FinishedFile> file) {
     Lock lock(mutex_);
     if (failure_) return false;
@@ -177,7 +145,7 @@ class Packing {
     Lock lock(mutex_);
     if (failure_) return Error{ErrorCode::cancelled, "another job has failed"};
     done_ += bytes;
-    progress_({done_, kept_, plan_.total_bytes()});
+    progress_({.done_bytes = done_, .kept_bytes = kept_, .total_bytes = plan_.total_bytes()});
     return {};
   }
 
@@ -197,51 +165,99 @@ class Packing {
   std::optional<Error> failure_ MF_GUARDED_BY(mutex_);
 };
 
-Manifest manifest_of(const SourceModel& source, const PackPlan& plan, const FinishedFile& resident,
-                     const std::vector<FinishedFile>& experts, std::vector<std::string> text_files) {
+// The manifest without what only writing the files tells: fingerprint and checksums are zero.
+Manifest planned_manifest(const SourceModel& source, const PackPlan& plan,
+                          std::vector<std::string> text_files) {
   Manifest manifest;
-  manifest.fingerprint = fingerprint_of(source, plan, resident, experts);
   manifest.source_format = name_of(source.kind());
   manifest.config = source.config();
   manifest.resident_bytes = plan.resident_bytes;
-  for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
-    const TensorPlan& tensor = plan.tensors[i];
-    manifest.tensors.push_back({tensor.source->name, tensor.format, tensor.layout, tensor.offset,
-                                tensor.bytes, resident.checksums[i]});
-  }
+  for (const TensorPlan& tensor : plan.tensors)
+    manifest.tensors.push_back(
+        {tensor.source->name, tensor.format, tensor.layout, tensor.offset, tensor.bytes, 0});
   manifest.expert_formats = plan.expert_formats;
-  for (std::size_t f = 0; f < plan.expert_files.size(); ++f) {
-    const ExpertFilePlan& file = plan.expert_files[f];
+  for (const ExpertFilePlan& file : plan.expert_files) {
     ExpertFile listed{file.layer, expert_file_name(file.layer), file.bytes, {}};
     for (std::size_t e = 0; e < file.formats.size(); ++e)
       listed.records.push_back({file.formats[e], file.offsets[e],
-                                record_layout(plan.expert_formats[file.formats[e]]).record_bytes,
-                                experts[f].checksums[e]});
+                                record_layout(plan.expert_formats[file.formats[e]]).record_bytes, 0});
     manifest.experts.push_back(std::move(listed));
   }
   manifest.text_files = std::move(text_files);
   return manifest;
 }
 
-// An unfinished pack may be continued, also one that was stopped between its manifest and the removal of its
-// journal; a finished one, or somebody else's directory, is not touched.
-Status check_destination(FileSystem& files, const fs::path& destination) {
+Manifest written_manifest(const SourceModel& source, const PackPlan& plan, const FinishedFile& resident,
+                          const std::vector<FinishedFile>& experts, std::vector<std::string> text_files) {
+  Manifest manifest = planned_manifest(source, plan, std::move(text_files));
+  PlanDigests digests{resident.digests, {}};
+  for (std::size_t i = 0; i < manifest.tensors.size(); ++i)
+    manifest.tensors[i].checksum = resident.checksums[i];
+  for (std::size_t f = 0; f < manifest.experts.size(); ++f) {
+    for (std::size_t e = 0; e < manifest.experts[f].records.size(); ++e)
+      manifest.experts[f].records[e].checksum = experts[f].checksums[e];
+    digests.experts.push_back(experts[f].digests);
+  }
+  manifest.fingerprint = fingerprint_of(source, plan, digests);
+  return manifest;
+}
+
+Manifest without_checksums(Manifest manifest) {
+  manifest.fingerprint = {};
+  for (PackedTensor& tensor : manifest.tensors) tensor.checksum = 0;
+  for (ExpertFile& file : manifest.experts)
+    for (ExpertRecord& record : file.records) record.checksum = 0;
+  return manifest;
+}
+
+// Reports a pack whose destination is finished, with nothing to write. Any other model there than the one
+// that this pack would write is an error: plan, text files and numbers are compared, for which the whole
+// source is read.
+Result<PackReport> report_finished(const SourceModel& source, const PackPlan& plan, FileSystem& source_files,
+                                   FileSystem& files, const fs::path& destination, const PackOptions& options,
+                                   FunctionRef<void(const PackProgress&)> progress) {
+  const Result<PackedModel> model = PackedModel::open(files, destination);
+  if (!model)
+    return Error{
+        model.error().code(),
+        fmt::format("{}: a packed model is here already, but it does not open ({}); remove it or choose "
+                    "another destination",
+                    destination.string(), model.error().message())};
+  const Manifest& found = model->manifest();
+  const Error other{ErrorCode::invalid_argument,
+                    fmt::format("{}: a packed model of another source or with other options is here already; "
+                                "remove it or choose another destination",
+                                destination.string())};
+  MF_TRY(std::vector<std::string> text_files, text_files_of(source_files, source.path()));
+  if (planned_manifest(source, plan, text_files) != without_checksums(found)) return other;
+  MF_TRY(const bool same_text, same_text_files(source_files, source.path(), files, destination));
+  if (!same_text) return other;
+  const auto compared = [&](std::uint64_t done, std::uint64_t total) {
+    progress({.done_bytes = done, .kept_bytes = 0, .total_bytes = total, .comparing = true});
+  };
+  MF_TRY(const Digest fingerprint, read_fingerprint(source, plan, options.jobs, compared));
+  if (fingerprint != found.fingerprint) return other;
+  return PackReport{found, 0, plan.total_bytes(), true};
+}
+
+enum class Destination { free, unfinished, finished };
+
+// A directory with a journal is an unfinished pack, even if it was stopped between writing its manifest and
+// removing its journal. A directory with files of another origin is an error.
+Result<Destination> destination_at(FileSystem& files, const fs::path& destination) {
   MF_TRY(const bool exists, files.exists(destination));
-  if (!exists) return {};
-  MF_TRY(const bool ours, files.exists(destination / kJournalName));
-  if (ours) return {};
+  if (!exists) return Destination::free;
+  MF_TRY(const bool unfinished, files.exists(destination / kJournalName));
+  if (unfinished) return Destination::unfinished;
   MF_TRY(const bool finished, files.exists(destination / kManifestName));
-  if (finished)
-    return Error{ErrorCode::invalid_argument,
-                 fmt::format("{}: a packed model is here already; remove it or choose another place",
-                             destination.string())};
+  if (finished) return Destination::finished;
   MF_TRY(const std::vector<std::string> names, files.list(destination));
-  // The journal is the first file: of a pack that was stopped while writing it only this is left.
+  // The journal is the first file. If its writing was interrupted, only its partial file is left.
   const std::string first = fmt::format("{}.partial", kJournalName);
   if (std::any_of(names.begin(), names.end(), [&](const std::string& name) { return name != first; }))
     return Error{ErrorCode::invalid_argument,
-                 fmt::format("{}: is not empty; choose another place", destination.string())};
-  return {};
+                 fmt::format("{}: is not empty; choose another destination", destination.string())};
+  return Destination::free;
 }
 
 Status check_room(FileSystem& files, const fs::path& destination, std::uint64_t needed) {
@@ -260,7 +276,9 @@ Result<PackReport> pack(const SourceModel& source, FileSystem& source_files, Fil
                         const fs::path& destination, const PackOptions& options,
                         FunctionRef<void(const PackProgress&)> progress) {
   MF_TRY(const PackPlan plan, plan_pack(source, options));
-  MF_TRY_STATUS(check_destination(files, destination));
+  MF_TRY(const Destination found, destination_at(files, destination));
+  if (found == Destination::finished)
+    return report_finished(source, plan, source_files, files, destination, options, progress);
   MF_TRY(const Digest identity, identity_of(source, plan, options));
   MF_TRY(Journal journal, Journal::open(files, destination, identity));
   Packing packing(source, plan, files, destination, journal, progress);
@@ -268,14 +286,16 @@ Result<PackReport> pack(const SourceModel& source, FileSystem& source_files, Fil
   const std::uint64_t kept = packing.kept_bytes();
   MF_TRY_STATUS(check_room(files, destination, plan.total_bytes() - kept));
   MF_TRY_STATUS(files.make_directory(destination));
-  MF_TRY_STATUS(journal.begin());  // first of all: a directory without it is somebody else's
+  // Before any other file: pack() never writes to a directory that has files but no journal.
+  MF_TRY_STATUS(journal.begin());
   MF_TRY_STATUS(files.make_directory(destination / "experts"));
   MF_TRY_STATUS(packing.run(std::max(1u, options.jobs)));
   MF_TRY(std::vector<std::string> text_files,
          copy_text_files(source_files, source.path(), files, destination));
 
-  PackReport report{manifest_of(source, plan, packing.resident(), packing.experts(), std::move(text_files)),
-                    plan.total_bytes() - kept, kept};
+  PackReport report{
+      written_manifest(source, plan, packing.resident(), packing.experts(), std::move(text_files)),
+      plan.total_bytes() - kept, kept};
   const std::string manifest = write_manifest(report.manifest);
   MF_TRY_STATUS(
       write_file_atomically(files, destination / kManifestName, std::as_bytes(std::span(manifest))));

@@ -1,11 +1,11 @@
 #pragma once
-// Source → packed model, written so that it can be interrupted at any moment.
+// Source → packed model, resumable after an interruption at any moment.
 //
-// Each file is written under another name, synced, renamed, and then noted in a journal; manifest.json comes last. A
-// directory without a manifest is no model; run again with the same source and options, pack keeps the finished files
-// and writes the rest, and the result is the same to the last byte. Memory is bounded by a few buffers a job. Any
-// failure leaves the journal, and a manifest only if nothing but the journal's removal was left to do. Blocks until done; `progress` is called from several threads, one at a
-// time.
+// Each file is written under a temporary name, synced, renamed, and then recorded in a journal. manifest.json
+// comes last: a directory without one is not a model. Run again with the same source and options, pack()
+// keeps the finished files and writes the rest; the result is the same to the last byte. After a failure the
+// journal remains, and a manifest exists only if all that was left to do was removing the journal. Memory is
+// bounded by a few buffers per job.
 
 #include <cstdint>
 #include <filesystem>
@@ -20,20 +20,26 @@
 namespace moeflux {
 
 struct PackProgress {
-  std::uint64_t done_bytes;  // of the packed model, those of an earlier run included
-  std::uint64_t kept_bytes;  // of these, from an earlier run
+  std::uint64_t done_bytes;  // of the packed model, including those of an earlier run
+  std::uint64_t kept_bytes;  // of the done ones, from an earlier run
   std::uint64_t total_bytes;
+  bool comparing =
+      false;  // the destination is finished; all bytes are of the source, read to compare its numbers
 };
 
 struct PackReport {
   Manifest manifest;
   std::uint64_t written_bytes = 0;  // by this run
-  std::uint64_t kept_bytes = 0;     // finished by an earlier one
+  std::uint64_t kept_bytes = 0;     // finished by an earlier run
+  bool already_packed = false;      // the destination was finished; nothing was written
 };
 
-// `source_files` is where the source was opened: its tokenizer and template are copied from there. `files` is where
-// the packed model goes. A finished model at `destination` is `invalid_argument`; too little room is `no_space`,
-// before anything is written.
+// Writes `source` to `destination` in `files`; tokenizer and template are copied from `source_files`, where
+// the source was opened. If `destination` is a finished pack of the same source with the same options, writes
+// nothing and reports `already_packed`, after reading the whole source to compare its numbers. Errors:
+// `invalid_argument` if `destination` holds another packed model, an unfinished pack of another source, or
+// other files; `no_space` before anything is written if there is too little room. Blocks until done.
+// `progress` is called from several threads, one at a time.
 Result<PackReport> pack(const SourceModel& source, FileSystem& source_files, FileSystem& files,
                         const std::filesystem::path& destination, const PackOptions& options,
                         FunctionRef<void(const PackProgress&)> progress);

@@ -1,5 +1,5 @@
-// Packing on a disk that fails: a message that names a path, no manifest, and a state from which the next run gets to
-// the same bytes without doing finished work again.
+// Packing on a disk that fails: a message that names a path, no manifest, and a state from which the next run
+// gets to the same bytes without doing finished work again.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,13 +9,14 @@
 #include <string>
 #include <vector>
 
-#include "io/faulty_file_system.h"
+#include "base/testing/states.h"
+#include "io/testing/faulty_file_system.h"
 #include "pack/testing/packing.h"
 
 namespace moeflux {
 namespace {
 
-using testing::HasSubstr;
+using test::States;
 
 // A disk that claims to have room: what fills it is somebody else, after the check.
 class ClaimsRoom final : public FileSystem {
@@ -98,7 +99,7 @@ struct FailingPacks : testing::Test {
     const auto failed = pack_into(roomy, source, destination);
     ASSERT_FALSE(failed) << what;
     EXPECT_EQ(failed.error().code(), code) << what;
-    EXPECT_THAT(failed.error().message(), HasSubstr(temporary.path().string())) << what;
+    EXPECT_THAT(failed.error().message(), States(temporary.path().string())) << what;
     EXPECT_EQ(has("manifest.json"), manifest_was_renamed()) << what;
     const std::set<std::string> kept = finished();
 

@@ -19,7 +19,8 @@ SourceEncoding encoding_of(const SourceMatrix& matrix) {
   return SourceEncoding::plain;
 }
 
-// The most quantized encoding that occurs: it is what the source "is".
+// The encoding that decides how the source is treated: affine if any matrix is, else fp8 if any is, else
+// plain.
 SourceEncoding encoding_of(const SourceModel& source) {
   SourceEncoding found = SourceEncoding::plain;
   const auto see = [&](const SourceMatrix& matrix) {
@@ -36,13 +37,13 @@ SourceEncoding encoding_of(const SourceModel& source) {
   return found;
 }
 
-// Bits for plain and fp8 matrices; nothing: they stay as they are.
+// The bits for plain and FP8 matrices; nullopt: keep them unchanged.
 Result<std::optional<std::uint32_t>> bits_to_use(const SourceModel& source, const PackOptions& options) {
   const SourceEncoding encoding = encoding_of(source);
   if (options.bits && encoding == SourceEncoding::affine)
     return Error{
         ErrorCode::invalid_argument,
-        fmt::format("{}: is quantized already and its codes are kept as they are; --bits is for BF16 and FP8 "
+        fmt::format("{}: already quantized, and its codes are never changed; --bits is for BF16 and FP8 "
                     "sources",
                     source.path().string())};
   if (options.bits) return options.bits;
@@ -87,7 +88,7 @@ Result<std::vector<TensorPlan>> plan_resident(const SourceModel& source, const F
     if (found == by_name.end() || found->second->matrix.rows != shape.rows ||
         found->second->matrix.cols != shape.cols)
       return Error{ErrorCode::corrupt_data,
-                   fmt::format("{}: tensor '{}' should be {} x {}", source.path().string(), shape.name,
+                   fmt::format("{}: tensor '{}': expected {} x {}", source.path().string(), shape.name,
                                shape.rows, shape.cols)};
     const SourceMatrix& matrix = found->second->matrix;
     TensorPlan plan{found->second, {}, TensorLayout::tile16, offset, 0};

@@ -1,10 +1,11 @@
 #pragma once
-// What packing a source will write, decided before a byte of it is written.
+// The layout of a packed model, decided before the first byte is written.
 //
-// Numbers that are quantized already keep their codes. Plain sources are quantized to 4 bits unless the caller says
-// 8 or 16 (16 keeps them); fp8 keeps its bytes unless bits are asked for. In the qwen family routers and
-// shared-expert gates get 8 bits; the deepseek router, vectors, and matrices whose columns are no multiple of the
-// group stay plain. The plan is a pure function of source and options. Refers to the source, which outlives it.
+// Affine sources keep their codes. Plain sources are quantized to 4 bits unless the options say 8, or 16 to
+// keep them. FP8 sources keep their bytes unless the options name bits. Routers and shared-expert gates of
+// qwen3_5_moe get 8 bits. The router of deepseek_v3, vectors, and matrices whose column count is not a
+// multiple of the group stay plain. A pure function of source and options; the plan refers to the source,
+// which must outlive it.
 
 #include <cstdint>
 #include <optional>
@@ -20,9 +21,10 @@ namespace moeflux {
 inline constexpr std::uint32_t kPackGroup = 64;
 
 struct PackOptions {
-  std::optional<std::uint32_t> bits;  // 4, 8 or 16; absent: as above
+  std::optional<std::uint32_t> bits;  // 4, 8 or 16; absent: the defaults above
   unsigned jobs = 1;
-  std::string source_note = {};  // tells apart sources whose files have the same names and lengths
+  std::string source_note =
+      {};  // part of the identity of an unfinished pack, for sources whose files have equal names and lengths
 };
 
 struct TensorPlan {
@@ -34,7 +36,7 @@ struct TensorPlan {
 
 struct ExpertFilePlan {
   LayerId layer{0};
-  std::vector<std::uint32_t> formats;  // by expert: index into PackPlan::expert_formats
+  std::vector<std::uint32_t> formats;  // per expert: index into PackPlan::expert_formats
   std::vector<std::uint64_t> offsets;
   std::uint64_t bytes = 0;
 };
@@ -47,6 +49,7 @@ struct PackPlan {
   std::uint64_t total_bytes() const;
 };
 
+// Errors: `invalid_argument` for bits that are not supported or that an affine source cannot change.
 Result<PackPlan> plan_pack(const SourceModel& source, const PackOptions& options);
 
 }  // namespace moeflux

@@ -11,11 +11,12 @@ namespace moeflux {
 namespace {
 
 struct GroupScale {
-  float scale, bias;  // as BF16 holds them
+  float scale, bias;  // rounded to BF16
   std::uint16_t scale_bits, bias_bits;
 };
 
-// The rule in float32, one rounding an operation. std::nearbyint rounds ties to even in the default mode.
+// MLX's rule in float32, with one rounding per operation. std::nearbyint rounds ties to even in the default
+// mode.
 GroupScale scale_of(std::span<const float> group, float bins) {
   float lowest = group[0], highest = group[0];
   for (const float value : group) {
@@ -56,20 +57,21 @@ QuantizedRows::QuantizedRows(std::uint64_t max_rows, std::uint64_t cols, AffineF
 }
 
 void QuantizedRows::set_row(std::uint64_t row, std::span<const float> numbers) {
-  MF_REQUIRE(numbers.size() == cols_, "numbers has one element a column");
+  MF_REQUIRE(numbers.size() == cols_, "numbers has one element per column");
   const float bins = static_cast<float>((1u << format_.bits) - 1);
   const std::uint64_t groups = cols_ / format_.group;
-  const std::uint32_t codes_a_word = 32 / format_.bits;
+  const std::uint32_t codes_per_word = 32 / format_.bits;
   std::byte* words = codes_.data() + row * (cols_ * format_.bits / 8);
   for (std::uint64_t g = 0; g < groups; ++g) {
     const std::span<const float> group = numbers.subspan(g * format_.group, format_.group);
     const GroupScale found = scale_of(group, bins);
     std::memcpy(scales_.data() + (row * groups + g) * 2, &found.scale_bits, 2);
     std::memcpy(biases_.data() + (row * groups + g) * 2, &found.bias_bits, 2);
-    for (std::uint64_t first = 0; first < format_.group; first += codes_a_word) {
+    for (std::uint64_t first = 0; first < format_.group; first += codes_per_word) {
       std::uint32_t word = 0;
-      for (std::uint32_t k = 0; k < codes_a_word; ++k) {
-        // In this order, because 0 is also the code of 0/0: the scale of a constant above 3.4e31 is 0.
+      for (std::uint32_t k = 0; k < codes_per_word; ++k) {
+        // In this order, NaN becomes code 0: a group of one constant above 3.4e31 has scale 0 and divides
+        // 0/0.
         const float steps = std::nearbyint((group[first + k] - found.bias) / found.scale);
         const float code = std::min(std::max(0.0f, steps), bins);
         word |= static_cast<std::uint32_t>(code) << (k * format_.bits);

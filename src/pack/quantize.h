@@ -1,9 +1,9 @@
 #pragma once
-// Floats → MLX affine codes, by MLX's own rule, bit for bit.
+// Quantizes floats to affine codes by MLX's own rule, bit for bit.
 //
-// A group's scale spans its largest and smallest number, with the one of larger magnitude hit exactly;
-// scale and bias are rounded to BF16 first, and the codes follow from the rounded values, so that a decode
-// gives the nearest representable numbers. Pure functions: any thread.
+// A group's scale spans its largest and smallest number, and the one of larger magnitude is represented
+// exactly. Scale and bias are rounded to BF16 first; the codes are computed from the rounded values, so
+// decoding gives the nearest representable numbers.
 
 #include <cstdint>
 #include <span>
@@ -13,18 +13,20 @@
 
 namespace moeflux {
 
-// Rounds to nearest, ties to even. NaN stays NaN.
+// Rounds to nearest, ties to even. NaN stays NaN. Pure function: any thread.
 std::uint16_t bf16_from_float(float value);
 
-// Rows of numbers, quantized: owns the bytes of the view that it gives.
+// Quantized rows. Owns the bytes of its views. One thread at a time.
 class QuantizedRows {
  public:
-  // cols is a multiple of group. Capacity for `max_rows`; bits 4 or 8 (any that divides 32).
+  // Has room for `max_rows` rows. Requires: `cols` is a multiple of the group, the bits divide 32, scales are
+  // BF16.
   QuantizedRows(std::uint64_t max_rows, std::uint64_t cols, AffineFormat format);
 
-  // Replaces row `row`. numbers: [cols], all finite.
+  // Quantizes `numbers` ([cols], all finite) into row `row`.
   void set_row(std::uint64_t row, std::span<const float> numbers);
 
+  // The first `rows` rows; valid until the next set_row().
   MatrixView view(std::uint64_t rows) const;
 
  private:

@@ -10,7 +10,7 @@
 #include <random>
 #include <vector>
 
-#include "base/expect_contract.h"
+#include "base/testing/expect_contract.h"
 
 namespace moeflux {
 namespace {
@@ -252,7 +252,7 @@ TEST(QuantizedRows, PromisesAreChecked) {
   EXPECT_CONTRACT(QuantizedRows(1, 96, affine(4)), "a row is whole groups");
   EXPECT_CONTRACT(QuantizedRows(1, 64, AffineFormat{4, 64, Dtype::f16}), "scales are BF16");
   QuantizedRows rows(1, 64, affine(4));
-  EXPECT_CONTRACT(rows.set_row(0, std::vector<float>(63)), "numbers has one element a column");
+  EXPECT_CONTRACT(rows.set_row(0, std::vector<float>(63)), "numbers has one element per column");
   EXPECT_CONTRACT(rows.view(2), "as many rows as there is room for");
 }
 

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "io/posix_file_system.h"
-#include "io/temporary_directory.h"
+#include "io/testing/temporary_directory.h"
 #include "model/packed_format.h"
 #include "source/source_model.h"
 #include "source/testing/goldens.h"

@@ -1,5 +1,6 @@
 #include "pack/text_files.h"
 
+#include <algorithm>
 #include <array>
 #include <string_view>
 
@@ -16,22 +17,58 @@ constexpr std::array<std::string_view, 9> kTextFiles{
 
 constexpr std::uint64_t kMaxTextBytes = 256 * kMiB;
 
-}  // namespace
+struct TextFile {
+  std::string name;
+  std::filesystem::path path;
+};
 
-Result<std::vector<std::string>> copy_text_files(FileSystem& from_files, const std::filesystem::path& from,
-                                                 FileSystem& to_files, const std::filesystem::path& to) {
-  std::vector<std::string> copied;
+Result<std::vector<TextFile>> find_text_files(FileSystem& files, const std::filesystem::path& from) {
+  std::vector<TextFile> found;
   for (const std::string_view name : kTextFiles) {
     for (const std::filesystem::path& folder : {from, from / "mlx"}) {
-      MF_TRY(const bool there, from_files.exists(folder / name));
-      if (!there) continue;
-      MF_TRY(const std::string text, from_files.read_text(folder / name, kMaxTextBytes));
-      MF_TRY_STATUS(write_file_atomically(to_files, to / name, std::as_bytes(std::span(text))));
-      copied.emplace_back(name);
+      MF_TRY(const bool exists, files.exists(folder / name));
+      if (!exists) continue;
+      found.push_back({std::string(name), folder / name});
       break;
     }
   }
-  return copied;
+  return found;
+}
+
+std::vector<std::string> names_of(const std::vector<TextFile>& files) {
+  std::vector<std::string> names;
+  for (const TextFile& file : files) names.push_back(file.name);
+  return names;
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> text_files_of(FileSystem& files, const std::filesystem::path& from) {
+  MF_TRY(const std::vector<TextFile> found, find_text_files(files, from));
+  return names_of(found);
+}
+
+Result<bool> same_text_files(FileSystem& from_files, const std::filesystem::path& from, FileSystem& to_files,
+                             const std::filesystem::path& to) {
+  MF_TRY(const std::vector<TextFile> found, find_text_files(from_files, from));
+  for (const TextFile& file : found) {
+    MF_TRY(const bool exists, to_files.exists(to / file.name));
+    if (!exists) return false;
+    MF_TRY(const std::string expected, from_files.read_text(file.path, kMaxTextBytes));
+    MF_TRY(const std::string copied, to_files.read_text(to / file.name, kMaxTextBytes));
+    if (!std::equal(copied.begin(), copied.end(), expected.begin(), expected.end())) return false;
+  }
+  return true;
+}
+
+Result<std::vector<std::string>> copy_text_files(FileSystem& from_files, const std::filesystem::path& from,
+                                                 FileSystem& to_files, const std::filesystem::path& to) {
+  MF_TRY(const std::vector<TextFile> found, find_text_files(from_files, from));
+  for (const TextFile& file : found) {
+    MF_TRY(const std::string text, from_files.read_text(file.path, kMaxTextBytes));
+    MF_TRY_STATUS(write_file_atomically(to_files, to / file.name, std::as_bytes(std::span(text))));
+  }
+  return names_of(found);
 }
 
 }  // namespace moeflux

@@ -6,15 +6,14 @@
 #include <filesystem>
 #include <string>
 
-#include "io/faulty_file_system.h"
 #include "io/posix_file_system.h"
-#include "io/temporary_directory.h"
+#include "io/testing/faulty_file_system.h"
+#include "io/testing/temporary_directory.h"
 
 namespace moeflux {
 namespace {
 
 using testing::ElementsAre;
-using testing::HasSubstr;
 using testing::IsEmpty;
 
 struct TextFiles : testing::Test {
@@ -29,7 +28,7 @@ struct TextFiles : testing::Test {
   }
 };
 
-TEST_F(TextFiles, AreCopiedAsTheyAreAndListedInOrder) {
+TEST_F(TextFiles, AreCopiedUnchangedAndListedInOrder) {
   from.write("tokenizer.json", std::string("{\"a\": \"\xc3\xa4\"}\r\n\0", 15));
   from.write("config.json", "{}");
   from.write("chat_template.jinja", "");
@@ -43,13 +42,28 @@ TEST_F(TextFiles, AreCopiedAsTheyAreAndListedInOrder) {
   EXPECT_FALSE(std::filesystem::exists(to / "README.md"));
 }
 
-TEST_F(TextFiles, OfTheOriginalAreFoundInItsFolder) {
+TEST_F(TextFiles, OfTheOriginalAreFoundInItsMlxFolder) {
   from.write("mlx/tokenizer.json", "inner");
   from.write("mlx/config.json", "inner");
   from.write("config.json", "outer");
   EXPECT_THAT(copy(), ElementsAre("config.json", "tokenizer.json"));
   EXPECT_EQ(to.read("config.json"), "outer");
   EXPECT_EQ(to.read("tokenizer.json"), "inner");
+}
+
+TEST_F(TextFiles, AreTheSameIfAllOfTheSourceMatchByteForByte) {
+  const auto same = [&] {
+    const auto found = same_text_files(files, from.path(), files, to.path());
+    EXPECT_TRUE(found) << found.error().message();
+    return found && *found;
+  };
+  EXPECT_TRUE(same());
+  from.write("mlx/tokenizer.json", "{}");
+  EXPECT_FALSE(same());
+  (void)copy();
+  EXPECT_TRUE(same());
+  to.write("tokenizer.json", "{ }");
+  EXPECT_FALSE(same());
 }
 
 TEST_F(TextFiles, MayBeNone) { EXPECT_THAT(copy(), IsEmpty()); }
@@ -61,7 +75,7 @@ TEST_F(TextFiles, ReplaceThoseOfAnEarlierRun) {
   EXPECT_EQ(to.read("config.json"), "new");
 }
 
-TEST_F(TextFiles, OnAFailingDiskFailWhicheverOperationFails) {
+TEST_F(TextFiles, FailIfAnyDiskOperationFails) {
   from.write("config.json", "{}");
   from.write("mlx/tokenizer.json", "{}");
   (void)copy();
@@ -71,7 +85,7 @@ TEST_F(TextFiles, OnAFailingDiskFailWhicheverOperationFails) {
     const auto copied = copy_text_files(files, from.path(), files, to.path());
     ASSERT_FALSE(copied) << "operation " << i;
     EXPECT_EQ(copied.error().code(), ErrorCode::io_failed);
-    EXPECT_THAT(copied.error().message(), HasSubstr("moeflux-")) << "operation " << i;
+    EXPECT_THAT(copied.error().message(), testing::HasSubstr("moeflux-")) << "operation " << i;
   }
 }
 

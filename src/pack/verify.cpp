@@ -14,7 +14,7 @@
 namespace moeflux {
 namespace {
 
-// One range of one file, and what its bytes must be.
+// A range of one file with the checksum its bytes must have.
 struct Piece {
   const ReadFile* file;
   std::uint64_t offset, bytes;
@@ -22,7 +22,7 @@ struct Piece {
   std::string what;
 };
 
-// The pieces of one file in its order, and what lies between and after them.
+// Appends the pieces of one file in ascending order, and the padding between and after them.
 void add_with_gaps(std::vector<Piece> pieces, std::uint64_t file_bytes, std::vector<Piece>& out) {
   std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.offset < b.offset; });
   const ReadFile* file = pieces.front().file;
@@ -91,7 +91,7 @@ class Verification {
     }
   }
 
-  // What is wrong with a piece, or nothing.
+  // The finding for a piece; empty if it is sound.
   static Result<std::string> check(const Piece& piece, std::span<std::byte> buffer) {
     ChecksumStream checksum;
     bool zero = true;

@@ -1,8 +1,8 @@
 #pragma once
-// Reads a packed model from end to end and compares every checksum.
+// Reads a whole packed model and compares every checksum.
 //
-// A byte that changed is named: the tensor, the record, or the padding that it is in. All of the model is read, even
-// after a first finding. Memory is bounded by a buffer a job. Blocks until done; `progress` is called from several
+// A finding names the tensor, record or padding that has changed. The whole model is read even after a first
+// finding. Memory is bounded by one buffer per job. Blocks until done; `progress` is called from several
 // threads, one at a time.
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace moeflux {
 struct VerifyReport {
   std::uint64_t bytes = 0;
   std::uint64_t tensors = 0, records = 0;
-  std::vector<std::string> findings;  // sentences, in the order of the files; empty: the model is sound
+  std::vector<std::string> findings;  // in the order of the files; empty: the model is sound
 };
 
 Result<VerifyReport> verify(const PackedModel& model, unsigned jobs,

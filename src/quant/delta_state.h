@@ -1,20 +1,21 @@
 #pragma once
-// How the state S[key][value] of a head of a gated DeltaNet lies in memory: in strips of 16 value channels, one key after
-// another in each.
+// The memory layout of the state S[key][value] of one gated DeltaNet head: strips of 16 value channels, and
+// in each strip one row per key.
 //
-//   value_dim = 40:  [key_dim][16] for channels 0 to 15, [key_dim][16] for 16 to 31, [key_dim][8] for the rest
+//   value_dim = 40:  [key_dim][16] for channels 0–15, [key_dim][16] for 16–31, [key_dim][8] for the rest
 //
-// Channels do not depend on each other, and the rule goes through the keys twice. A strip of 128 keys is 8 KB: it comes from
-// memory as one stream, and is in the first-level cache the second time. Plain values.
+// Value channels are independent, and the update rule passes over the keys twice. A strip of 128 keys is 8
+// KB: the first pass reads it from memory sequentially, the second from the L1 cache. Plain values: any
+// thread.
 
 #include <algorithm>
 #include <cstddef>
 
 namespace moeflux {
 
-inline constexpr std::size_t kDeltaStrip = 16;  // channels; of the last one there may be fewer
+inline constexpr std::size_t kDeltaStrip = 16;  // channels per strip; the last strip may have fewer
 
-// Of the strip in which channel `value` is: its first channel, and how many it has.
+// The first channel and the number of channels of the strip that contains channel `value`.
 constexpr std::size_t delta_strip_begin(std::size_t value) { return value / kDeltaStrip * kDeltaStrip; }
 constexpr std::size_t delta_strip_size(std::size_t value_dim, std::size_t value) {
   return std::min(kDeltaStrip, value_dim - delta_strip_begin(value));
@@ -24,7 +25,7 @@ struct DeltaStateShape {
   std::size_t key_dim = 0, value_dim = 0;
 
   constexpr std::size_t size() const { return key_dim * value_dim; }
-  // Where S[key][value] is.
+  // The index of S[key][value].
   constexpr std::size_t place(std::size_t key, std::size_t value) const {
     const std::size_t begin = delta_strip_begin(value);
     return begin * key_dim + key * delta_strip_size(value_dim, value) + (value - begin);

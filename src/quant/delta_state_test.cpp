@@ -1,4 +1,4 @@
-#include "base/delta_state.h"
+#include "quant/delta_state.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 namespace moeflux {
 namespace {
 
-TEST(DeltaState, IsStripsOfSixteenChannelsOneKeyAfterAnother) {
+TEST(DeltaState, IsStripsOfSixteenChannelsWithOneRowPerKey) {
   constexpr DeltaStateShape kShape{.key_dim = 3, .value_dim = 40};
   EXPECT_EQ(kShape.place(0, 0), 0u);
   EXPECT_EQ(kShape.place(0, 15), 15u);
@@ -20,7 +20,7 @@ TEST(DeltaState, IsStripsOfSixteenChannelsOneKeyAfterAnother) {
   EXPECT_EQ(kShape.place(2, 39), kShape.size() - 1);
 }
 
-TEST(DeltaState, HasAPlaceForEachNumberAndNoneForTwo) {
+TEST(DeltaState, UsesEveryIndexExactlyOnce) {
   for (std::size_t key_dim = 1; key_dim <= 5; ++key_dim)
     for (std::size_t value_dim = 1; value_dim <= 70; ++value_dim) {
       const DeltaStateShape shape{key_dim, value_dim};

@@ -27,11 +27,12 @@ constexpr std::array kDtypes{
 
 const DtypeRow& row_of(Dtype dtype) {
   const DtypeRow& row = kDtypes[static_cast<std::size_t>(dtype)];
-  MF_REQUIRE(row.dtype == dtype, "the table of dtypes is in the order of the enumeration");
+  MF_REQUIRE(row.dtype == dtype, "the table of dtypes is in the order of the enum");
   return row;
 }
 
-static_assert(std::endian::native == std::endian::little, "files are little-endian and so are we");
+static_assert(std::endian::native == std::endian::little,
+              "files are little-endian, and load() does not swap");
 
 }  // namespace
 

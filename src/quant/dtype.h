@@ -1,8 +1,8 @@
 #pragma once
-// Element types of tensors as files name them, and their conversion to float.
+// Element types of tensors and their conversion to float.
 //
-// The names are those of safetensors ("BF16", "F8_E4M3"). Elements are read from bytes, never through a
-// cast pointer: tensor data is unaligned in real files. Plain values and pure functions: any thread.
+// The names are those of safetensors ("BF16", "F8_E4M3"). Elements are loaded with memcpy, never through a
+// cast pointer, because tensor data is unaligned in real files. Plain values and pure functions: any thread.
 
 #include <bit>
 #include <cstddef>
@@ -29,15 +29,15 @@ enum class Dtype {
   f64,
   f8_e4m3,  // no infinities; 0x7f and 0xff are NaN ("e4m3fn")
   f8_e5m2,
-  f8_e8m0,  // a power of two: scales of the MX formats
-  f4,       // two to a byte
+  f8_e8m0,  // a power of two; the scales of the MX formats
+  f4,       // two per byte
 };
 
 std::optional<Dtype> dtype_from_name(std::string_view name);
 std::string_view name_of(Dtype dtype);
 std::uint32_t bits_of(Dtype dtype);
 
-// Whether a plain tensor of weights may be stored so: bf16, f16, f32.
+// Whether this is one of the dtypes of plain weights: bf16, f16, f32.
 constexpr bool is_plain_float(Dtype dtype) {
   return dtype == Dtype::bf16 || dtype == Dtype::f16 || dtype == Dtype::f32;
 }
@@ -46,7 +46,7 @@ inline float float_from_bf16(std::uint16_t bits) { return std::bit_cast<float>(s
 float float_from_f16(std::uint16_t bits);
 float float_from_e4m3(std::uint8_t bits);
 
-// A little-endian T at `bytes`, whatever its alignment.
+// Loads a little-endian T from `bytes`, which may be unaligned.
 template <class T>
 T load(const std::byte* bytes) {
   T value;
@@ -54,7 +54,7 @@ T load(const std::byte* bytes) {
   return value;
 }
 
-// Element `index` of a run of plain floats.
+// Element `index` of an array of plain floats. Requires: is_plain_float(dtype).
 float load_float(const std::byte* bytes, std::size_t index, Dtype dtype);
 
 }  // namespace moeflux

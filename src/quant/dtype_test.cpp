@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "base/expect_contract.h"
+#include "base/testing/expect_contract.h"
 
 namespace moeflux {
 namespace {
@@ -22,8 +22,8 @@ constexpr std::array kNames{
     std::pair{"F4", 4u},
 };
 
-// A small float by its definition: the number that sign, exponent and fraction spell.
-float spelled(bool negative, unsigned exponent, unsigned fraction, int fraction_bits, int bias) {
+// The value of a small float from its fields, by definition.
+float float_of_fields(bool negative, unsigned exponent, unsigned fraction, int fraction_bits, int bias) {
   const double whole = exponent == 0 ? 0.0 : 1.0;
   const int power = (exponent == 0 ? 1 : static_cast<int>(exponent)) - bias;
   const double magnitude =
@@ -49,7 +49,7 @@ TEST(DtypeNames, AreExact) {
     EXPECT_FALSE(dtype_from_name(name)) << name;
 }
 
-TEST(Dtype, IsAPlainFloatOnlyForTheThreeThatWeightsAreStoredIn) {
+TEST(Dtype, IsAPlainFloatIfBf16F16OrF32) {
   for (const auto& [name, bits] : kNames) {
     const std::string text = name;
     EXPECT_EQ(is_plain_float(*dtype_from_name(text)), text == "BF16" || text == "F16" || text == "F32")
@@ -57,7 +57,7 @@ TEST(Dtype, IsAPlainFloatOnlyForTheThreeThatWeightsAreStoredIn) {
   }
 }
 
-TEST(E4m3, EveryCodeIsTheNumberThatItsFieldsSpell) {
+TEST(E4m3, DecodesEveryCodeByDefinition) {
   for (unsigned code = 0; code < 256; ++code) {
     const float value = float_from_e4m3(static_cast<std::uint8_t>(code));
     const unsigned exponent = code >> 3 & 0xf, fraction = code & 7;
@@ -65,7 +65,7 @@ TEST(E4m3, EveryCodeIsTheNumberThatItsFieldsSpell) {
       EXPECT_TRUE(std::isnan(value)) << code;
       continue;
     }
-    const float expected = spelled(code >= 128, exponent, fraction, 3, 7);
+    const float expected = float_of_fields(code >= 128, exponent, fraction, 3, 7);
     EXPECT_TRUE(same_bits(value, expected)) << code << ": " << value << " instead of " << expected;
   }
 }
@@ -78,7 +78,7 @@ TEST(E4m3, HasNoInfinitiesAndReaches448) {
     EXPECT_FALSE(std::isinf(float_from_e4m3(static_cast<std::uint8_t>(code)))) << code;
 }
 
-TEST(F16, EveryCodeIsTheNumberThatItsFieldsSpell) {
+TEST(F16, DecodesEveryCodeByDefinition) {
   for (std::uint32_t code = 0; code < 65536; ++code) {
     const float value = float_from_f16(static_cast<std::uint16_t>(code));
     const bool negative = code >= 32768;
@@ -87,13 +87,13 @@ TEST(F16, EveryCodeIsTheNumberThatItsFieldsSpell) {
       ASSERT_TRUE(std::isnan(value)) << code;
       continue;
     }
-    const float expected =
-        exponent == 31 ? (negative ? -HUGE_VALF : HUGE_VALF) : spelled(negative, exponent, fraction, 10, 15);
+    const float expected = exponent == 31 ? (negative ? -HUGE_VALF : HUGE_VALF)
+                                          : float_of_fields(negative, exponent, fraction, 10, 15);
     ASSERT_TRUE(same_bits(value, expected)) << code << ": " << value << " instead of " << expected;
   }
 }
 
-TEST(Bf16, EveryCodeIsTheUpperHalfOfAFloat) {
+TEST(Bf16, DecodesEveryCodeByDefinition) {
   for (std::uint32_t code = 0; code < 65536; ++code) {
     const float value = float_from_bf16(static_cast<std::uint16_t>(code));
     const unsigned exponent = code >> 7 & 0xff, fraction = code & 0x7f;
@@ -102,12 +102,12 @@ TEST(Bf16, EveryCodeIsTheUpperHalfOfAFloat) {
       ASSERT_EQ(std::isinf(value), fraction == 0) << code;
       continue;
     }
-    ASSERT_TRUE(same_bits(value, spelled(code >= 32768, exponent, fraction, 7, 127))) << code;
+    ASSERT_TRUE(same_bits(value, float_of_fields(code >= 32768, exponent, fraction, 7, 127))) << code;
   }
 }
 
-TEST(LoadFloat, ReadsEachTypeAtAnyAlignment) {
-  // 1.5 and -2 in each type, as bytes in the order of a file.
+TEST(LoadFloat, LoadsEachTypeAtAnyAlignment) {
+  // 1.5 and -2 in each type, as little-endian bytes.
   const std::array<unsigned char, 4> bf16{0xc0, 0x3f, 0x00, 0xc0};
   const std::array<unsigned char, 4> f16{0x00, 0x3e, 0x00, 0xc0};
   const std::array<unsigned char, 8> f32{0x00, 0x00, 0xc0, 0x3f, 0x00, 0x00, 0x00, 0xc0};
@@ -126,7 +126,7 @@ TEST(LoadFloat, ReadsEachTypeAtAnyAlignment) {
   }
 }
 
-TEST(LoadFloat, PromisesOnlyPlainFloats) {
+TEST(LoadFloat, RequiresAPlainFloat) {
   const std::array<std::byte, 8> zeros{};
   EXPECT_CONTRACT(load_float(zeros.data(), 0, Dtype::u32), "load_float reads bf16, f16 and f32");
 }

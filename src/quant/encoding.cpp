@@ -15,7 +15,7 @@ EncodedBytes encoded_bytes(const Encoding& encoding, std::uint64_t rows, std::ui
                         [&](const AffineFormat& affine) -> EncodedBytes {
                           const std::uint64_t per_group =
                               rows * (cols / affine.group) * bits_of(affine.scale_dtype) / 8;
-                          return {rows * (cols * affine.bits / 8), per_group, per_group};
+                          return {rows * affine_row_bytes(affine, cols), per_group, per_group};
                         },
                         [&](const Fp8BlockFormat& fp8) -> EncodedBytes {
                           const std::uint64_t block = Fp8BlockFormat::kBlock;
@@ -43,7 +43,8 @@ std::string describe(const Encoding& encoding) {
                                                  : fmt::format(" ({} scales)", name_of(affine.scale_dtype)));
                         },
                         [](const Fp8BlockFormat& fp8) {
-                          return fmt::format("fp8 e4m3 128x128 ({} scales)", name_of(fp8.scale_dtype));
+                          return fmt::format("fp8 e4m3 {0}x{0} ({1} scales)", +Fp8BlockFormat::kBlock,
+                                             name_of(fp8.scale_dtype));
                         },
                     },
                     encoding);

@@ -1,14 +1,14 @@
 #pragma once
-// How the numbers of a matrix are stored.
+// The encodings of a matrix.
 //
-//   PlainFormat     one float a number: BF16, F16, F32.
+//   PlainFormat     one float per weight: BF16, F16, F32.
 //   AffineFormat    MLX's quantization: w = scale * code + bias. A row is a little-endian stream of
-//                   `bits`-bit codes in 32-bit words; every `group` consecutive numbers of a row share a
+//                   `bits`-bit codes in 32-bit words; every `group` consecutive weights of a row share a
 //                   scale and a bias.
-//   Fp8BlockFormat  one e4m3 byte a number, times one inverse scale a 128 x 128 block of the matrix; the
-//                   blocks at the right and bottom edges are partial.
+//   Fp8BlockFormat  one e4m3 byte per weight, times one inverse scale per 128 x 128 block of the matrix; the
+//                   blocks at the right and bottom edges may be partial.
 //
-// A format travels whole: bits and group are never two loose integers. Plain values.
+// Bits and group are always passed together, as an AffineFormat. Plain values: any thread.
 
 #include <cstdint>
 #include <string>
@@ -31,8 +31,8 @@ struct AffineFormat {
 };
 
 struct Fp8BlockFormat {
-  static constexpr std::uint32_t kBlock = 128;
-  Dtype scale_dtype;  // f32 or bf16
+  static constexpr std::uint32_t kBlock = 128;  // rows and columns of a block
+  Dtype scale_dtype;                            // f32 or bf16
   friend bool operator==(const Fp8BlockFormat&, const Fp8BlockFormat&) = default;
 };
 
@@ -43,8 +43,13 @@ constexpr bool is_affine_bits(std::uint64_t bits) {
 }
 constexpr bool is_affine_group(std::uint64_t group) { return group == 32 || group == 64 || group == 128; }
 
-// The bytes of each part of a matrix so encoded. `scales` and `biases` are 0 where the encoding has none.
-// The caller has checked that the sizes fit in 64 bits (shapes of tensors that exist in a file do).
+// The bytes of the codes of one row.
+constexpr std::uint64_t affine_row_bytes(const AffineFormat& format, std::uint64_t cols) {
+  return cols * format.bits / 8;
+}
+
+// The sizes of the parts of an encoded matrix. `scales` and `biases` are 0 if the encoding has none.
+// Requires: the sizes fit 64 bits, which is true for the shape of any tensor that exists in a file.
 struct EncodedBytes {
   std::uint64_t codes, scales, biases;
   std::uint64_t total() const { return codes + scales + biases; }
@@ -52,7 +57,7 @@ struct EncodedBytes {
 };
 EncodedBytes encoded_bytes(const Encoding& encoding, std::uint64_t rows, std::uint64_t cols);
 
-// As people read it: "bf16", "affine 4-bit group 64", "fp8 e4m3 128x128".
+// For people: "bf16", "affine 4-bit group 64", "fp8 e4m3 128x128 (F32 scales)".
 std::string describe(const Encoding& encoding);
 
 }  // namespace moeflux

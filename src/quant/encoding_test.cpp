@@ -15,7 +15,7 @@ std::uint64_t expert_bytes(const Encoding& encoding, std::uint64_t hidden, std::
   return 2 * encoded_bytes(encoding, hidden, dim).total() + encoded_bytes(encoding, dim, hidden).total();
 }
 
-TEST(EncodedBytes, OfOneExpertAreThoseOfThePublishedModels) {
+TEST(EncodedBytes, OfOneExpertMatchPublishedModels) {
   EXPECT_EQ(expert_bytes(kFourBit, 512, 2048), 1'769'472u) << "35B";
   EXPECT_EQ(expert_bytes(kFourBit, 1024, 4096), 7'077'888u) << "397B";
   EXPECT_EQ(expert_bytes(kFourBit, 2048, 7168), 24'772'608u) << "DeepSeek-V3";
@@ -23,27 +23,27 @@ TEST(EncodedBytes, OfOneExpertAreThoseOfThePublishedModels) {
   EXPECT_EQ(expert_bytes(kTwoBit, 1024, 4096), 3'932'160u) << "397B, 2-bit";
 }
 
-TEST(EncodedBytes, OfAnAffineMatrixArePartByPartThoseOfItsTensors) {
+TEST(EncodedBytes, OfAnAffineMatrixMatchItsTensors) {
   EXPECT_EQ(encoded_bytes(kFourBit, 1024, 4096), (EncodedBytes{2'097'152, 131'072, 131'072}));
   // U32 [10, 9], F32 [10, 3].
   const AffineFormat three{.bits = 3, .group = 32, .scale_dtype = Dtype::f32};
   EXPECT_EQ(encoded_bytes(three, 10, 96), (EncodedBytes{360, 120, 120}));
 }
 
-TEST(EncodedBytes, OfAPlainMatrixAreItsNumbers) {
+TEST(EncodedBytes, OfAPlainMatrixAreThoseOfItsWeights) {
   EXPECT_EQ(encoded_bytes(PlainFormat{Dtype::bf16}, 3, 5), (EncodedBytes{30, 0, 0}));
   EXPECT_EQ(encoded_bytes(PlainFormat{Dtype::f16}, 3, 5), (EncodedBytes{30, 0, 0}));
   EXPECT_EQ(encoded_bytes(PlainFormat{Dtype::f32}, 3, 5), (EncodedBytes{60, 0, 0}));
 }
 
-TEST(EncodedBytes, OfAnFp8MatrixCountPartialBlocks) {
+TEST(EncodedBytes, OfAnFp8MatrixIncludePartialBlocks) {
   EXPECT_EQ(encoded_bytes(Fp8BlockFormat{Dtype::f32}, 128, 128), (EncodedBytes{16384, 4, 0}));
   EXPECT_EQ(encoded_bytes(Fp8BlockFormat{Dtype::f32}, 130, 257), (EncodedBytes{33410, 24, 0}));
   EXPECT_EQ(encoded_bytes(Fp8BlockFormat{Dtype::bf16}, 130, 257), (EncodedBytes{33410, 12, 0}));
   EXPECT_EQ(encoded_bytes(Fp8BlockFormat{Dtype::f32}, 1, 1), (EncodedBytes{1, 4, 0}));
 }
 
-TEST(EncodingDescription, NamesFormatBitsAndGroup) {
+TEST(EncodingDescription, StatesFormatBitsAndGroup) {
   EXPECT_EQ(describe(PlainFormat{Dtype::bf16}), "bf16");
   EXPECT_EQ(describe(PlainFormat{Dtype::f16}), "f16");
   EXPECT_EQ(describe(PlainFormat{Dtype::f32}), "f32");

@@ -12,10 +12,9 @@
 namespace moeflux {
 namespace {
 
-std::uint64_t row_bytes(const AffineFormat& format, std::uint64_t cols) { return cols * format.bits / 8; }
-
-// Codes of 3, 5 and 6 bits cross byte and word borders. The stream is little-endian, so bytes in file order
-// are bits in ascending order, and 16 bits from the first byte always hold a code of up to 8 bits.
+// Codes of 3, 5 and 6 bits cross byte and word boundaries. The stream is little-endian, so bytes in file
+// order are bits in ascending order, and the 16 bits from a code's first byte always contain a code of up to
+// 8 bits.
 std::uint32_t code_at(const std::byte* row, std::uint64_t row_size, std::uint32_t bits, std::uint64_t col) {
   const std::uint64_t bit = col * bits;
   const std::uint64_t byte = bit / 8;
@@ -30,7 +29,7 @@ void decode_plain(const MatrixView& m, const PlainFormat& format, std::uint64_t 
 }
 
 void decode_affine(const MatrixView& m, const AffineFormat& format, std::uint64_t row, std::span<float> out) {
-  const std::uint64_t size = row_bytes(format, m.cols);
+  const std::uint64_t size = affine_row_bytes(format, m.cols);
   const std::byte* codes = m.codes.data() + row * size;
   const std::uint64_t groups = m.cols / format.group;
   for (std::uint64_t group = 0; group < groups; ++group) {
@@ -78,7 +77,8 @@ std::optional<std::string> not_finite_scale(const MatrixView& m, const Fp8BlockF
   return std::nullopt;
 }
 
-// No exponent of all ones: one OR over all numbers would hide two halves of it, so each is compared.
+// Whether no exponent is all ones. Each number is compared: an OR over all of them could combine two
+// exponents to all ones.
 template <class Word, Word kExponent>
 bool exponents_are_finite(std::span<const std::byte> bytes) {
   bool finite = true;
@@ -115,7 +115,7 @@ bool is_finite(const MatrixView& matrix) {
 
 void decode_row(const MatrixView& matrix, std::uint64_t row, std::span<float> out) {
   MF_REQUIRE(row < matrix.rows, "the row is one of the matrix");
-  MF_REQUIRE(out.size() == matrix.cols, "out has one element a column");
+  MF_REQUIRE(out.size() == matrix.cols, "out has one element per column");
   const EncodedBytes sizes = encoded_bytes(matrix.encoding, matrix.rows, matrix.cols);
   MF_REQUIRE((EncodedBytes{matrix.codes.size(), matrix.scales.size(), matrix.biases.size()} == sizes),
              "the view's spans have the sizes of its encoding");
@@ -129,16 +129,16 @@ std::uint32_t affine_code(const MatrixView& matrix, std::uint64_t row, std::uint
   const auto* format = std::get_if<AffineFormat>(&matrix.encoding);
   MF_REQUIRE(format != nullptr, "the matrix is affine");
   MF_REQUIRE(row < matrix.rows && col < matrix.cols, "row and column are in the matrix");
-  const std::uint64_t size = row_bytes(*format, matrix.cols);
+  const std::uint64_t size = affine_row_bytes(*format, matrix.cols);
   return code_at(matrix.codes.data() + row * size, size, format->bits, col);
 }
 
 std::optional<std::string> find_not_finite(const MatrixView& matrix, std::uint64_t row,
                                            std::span<const float> decoded, std::uint64_t first_row) {
-  MF_REQUIRE(decoded.size() == matrix.cols, "decoded has one element a column");
+  MF_REQUIRE(decoded.size() == matrix.cols, "decoded has one element per column");
   if (std::all_of(decoded.begin(), decoded.end(), [](float value) { return std::isfinite(value); }))
     return std::nullopt;  // a scale that is not finite makes every product inf or NaN, even with a code of 0
-  // The scale first: it names the cause, where the weights would name only its effect.
+  // Scales first, because a bad scale is the cause of bad weights.
   std::optional<std::string> scale = std::visit(
       overloaded{[](const PlainFormat&) -> std::optional<std::string> { return std::nullopt; },
                  [&](const auto& format) { return not_finite_scale(matrix, format, row, first_row); }},

@@ -12,19 +12,20 @@
 #include <tuple>
 #include <vector>
 
-#include "base/expect_contract.h"
+#include "base/testing/expect_contract.h"
+#include "base/testing/states.h"
 
 namespace moeflux {
 namespace {
 
 using Random = std::mt19937;
-using testing::HasSubstr;
+using test::States;
 
 bool same_bits(float a, float b) {
   return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b);
 }
 
-// Bytes at a chosen distance from an aligned address, as in a file.
+// Bytes at a given distance from an aligned address, as in a file.
 class UnalignedBytes {
  public:
   UnalignedBytes(const std::vector<std::byte>& bytes, std::size_t shift)
@@ -44,7 +45,8 @@ std::vector<std::byte> bytes_of(const std::vector<T>& values) {
   return {bytes.begin(), bytes.end()};
 }
 
-// Some finite float of this type, of either sign and below 2^12, and its bytes.
+// Appends the bytes of a random finite float of this dtype, with a magnitude below 2^12, and returns its
+// value.
 float append_float(Dtype dtype, Random& random, std::vector<std::byte>& bytes) {
   const auto append = [&](const auto bits) {
     const auto raw = std::as_bytes(std::span(&bits, 1));
@@ -76,7 +78,7 @@ std::vector<float> append_floats(std::size_t count, Dtype dtype, Random& random,
   return values;
 }
 
-// The packing of MLX: each row is a stream of codes in 32-bit words, the first in the lowest bits.
+// Packs codes like MLX: each row is a stream of codes in 32-bit words, the first code in the lowest bits.
 void pack_row(const std::vector<std::uint32_t>& codes, std::uint32_t bits,
               std::vector<std::uint32_t>& words) {
   const std::size_t first = words.size();
@@ -89,8 +91,8 @@ void pack_row(const std::vector<std::uint32_t>& codes, std::uint32_t bits,
   }
 }
 
-// code * scale + bias, each operation rounded once. Doubles hold the product exactly, and a sum of two
-// floats rounded to double and then to float is the sum rounded to float.
+// code * scale + bias, each operation rounded once. A double holds the product exactly, and rounding the sum
+// of two floats to double and then to float gives the same as rounding it to float.
 float affine(std::uint32_t code, float scale, float bias) {
   const auto product = static_cast<float>(static_cast<double>(code) * static_cast<double>(scale));
   return static_cast<float>(static_cast<double>(product) + static_cast<double>(bias));
@@ -145,7 +147,7 @@ INSTANTIATE_TEST_SUITE_P(, AffineMatrix,
                                   std::to_string(std::get<1>(param_info.param));
                          });
 
-TEST(AffineCodes, OfAKnownWordComeLowestBitsFirst) {
+TEST(AffineCodes, StartAtTheLowestBitsOfAWord) {
   const std::vector<std::uint32_t> words{0x76543210, 0xfedcba98, 0, 0};
   const auto bytes = bytes_of(words);
   const std::vector<std::byte> one(2), zero(2);
@@ -155,7 +157,7 @@ TEST(AffineCodes, OfAKnownWordComeLowestBitsFirst) {
 
 class PlainMatrix : public testing::TestWithParam<Dtype> {};
 
-TEST_P(PlainMatrix, DecodesToItsOwnNumbersAtAnyAlignment) {
+TEST_P(PlainMatrix, DecodesToItsWeightsAtAnyAlignment) {
   const Dtype dtype = GetParam();
   Random random(7);
   for (std::size_t shift = 0; shift < 8; ++shift) {
@@ -177,10 +179,10 @@ INSTANTIATE_TEST_SUITE_P(, PlainMatrix, testing::Values(Dtype::bf16, Dtype::f16,
 
 class Fp8Matrix : public testing::TestWithParam<Dtype> {};
 
-TEST_P(Fp8Matrix, TakesTheScaleOfItsBlockAlsoInPartialOnes) {
+TEST_P(Fp8Matrix, UsesTheScaleOfEachBlockIncludingPartialOnes) {
   const Dtype dtype = GetParam();
   EXPECT_TRUE(rc::check([dtype] {
-    // Around the borders of blocks: 130 x 257 has 2 x 3 blocks, four of them partial.
+    // Sizes near block boundaries: 130 x 257 has 2 x 3 blocks, four of them partial.
     const auto rows = *rc::gen::element<std::uint64_t>(1, 127, 128, 130);
     const auto cols = *rc::gen::element<std::uint64_t>(1, 128, 129, 257);
     const auto shift = *rc::gen::inRange<std::size_t>(0, 8);
@@ -207,7 +209,7 @@ TEST_P(Fp8Matrix, TakesTheScaleOfItsBlockAlsoInPartialOnes) {
 INSTANTIATE_TEST_SUITE_P(, Fp8Matrix, testing::Values(Dtype::bf16, Dtype::f32),
                          [](const auto& param_info) { return std::string(name_of(param_info.param)); });
 
-// What is wrong with row `row` of the matrix, or "nothing".
+// What find_not_finite() reports for row `row`, or "nothing".
 std::string complaint(const MatrixView& view, std::uint64_t row) {
   std::vector<float> decoded(view.cols);
   decode_row(view, row, decoded);
@@ -228,68 +230,69 @@ struct OneAffineMatrix : testing::Test {
 };
 using NotFinite = OneAffineMatrix;
 
-TEST_F(NotFinite, IsNothingInAHealthyMatrix) {
+TEST_F(NotFinite, IsNothingInAFiniteMatrix) {
   EXPECT_EQ(complaint(view(), 0), "nothing");
   EXPECT_EQ(complaint(view(), 1), "nothing");
 }
 
-TEST_F(NotFinite, ScaleIsNamedWithItsGroupInItsRowOnly) {
+TEST_F(NotFinite, NamesTheGroupOfAScale) {
   scales[3] = 0x7fc0;
   EXPECT_EQ(complaint(view(), 0), "nothing");
-  EXPECT_EQ(complaint(view(), 1), "the scale of group 1 is nan");
+  EXPECT_THAT(complaint(view(), 1), States("scale", "group 1", "nan"));
   scales[3] = 0xff80;
-  EXPECT_EQ(complaint(view(), 1), "the scale of group 1 is -inf");
+  EXPECT_THAT(complaint(view(), 1), States("scale", "group 1", "-inf"));
 }
 
-TEST_F(NotFinite, BiasIsNamedWithItsGroup) {
+TEST_F(NotFinite, NamesTheGroupOfABias) {
   biases[0] = 0x7f80;
-  EXPECT_EQ(complaint(view(), 0), "the bias of group 0 is inf");
+  EXPECT_THAT(complaint(view(), 0), States("bias", "group 0", "inf"));
 }
 
-TEST_F(NotFinite, WeightIsNamedWhenAFiniteScaleOverflows) {
+TEST_F(NotFinite, NamesTheColumnOfAWeightThatOverflows) {
   std::fill(codes.begin(), codes.end(), std::byte{0x11});
   codes[3] = std::byte{0xf1};  // column 7 is 15
   scales[0] = 0x7f00;          // 2^127: 1 * it is finite, 15 * it is not
-  EXPECT_EQ(complaint(view(), 0), "the weight of column 7 is inf");
+  EXPECT_THAT(complaint(view(), 0), States("weight", "column 7", "inf"));
 }
 
-TEST(NotFiniteOfAPlainMatrix, IsTheWeightWithItsColumn) {
+TEST(NotFiniteOfAPlainMatrix, NamesTheColumn) {
   const std::vector<float> numbers{0, 1, 2, NAN};
   const MatrixView view{2, 2, PlainFormat{Dtype::f32}, std::as_bytes(std::span(numbers)), {}, {}};
   EXPECT_EQ(complaint(view, 0), "nothing");
-  EXPECT_EQ(complaint(view, 1), "the weight of column 1 is nan");
+  EXPECT_THAT(complaint(view, 1), States("weight", "column 1", "nan"));
 }
 
-TEST(NotFiniteOfAnFp8Matrix, IsTheInverseScaleWithItsBlockOrTheCodeWithItsColumn) {
+TEST(NotFiniteOfAnFp8Matrix, NamesTheBlockOfAScaleAndTheColumnOfACode) {
   std::vector<std::byte> codes(130 * 130);
   std::vector<float> scales(4, 1.0f);
   const MatrixView view{130, 130, Fp8BlockFormat{Dtype::f32}, codes, std::as_bytes(std::span(scales)), {}};
   EXPECT_EQ(complaint(view, 129), "nothing");
   scales[3] = NAN;
   EXPECT_EQ(complaint(view, 127), "nothing");
-  EXPECT_EQ(complaint(view, 128), "the inverse scale of block (1, 1) is nan");
+  EXPECT_THAT(complaint(view, 128), States("inverse scale", "block (1, 1)", "nan"));
   scales[3] = 1;
   codes[129 * 130 + 5] = std::byte{0xff};
   EXPECT_EQ(complaint(view, 128), "nothing");
-  EXPECT_THAT(complaint(view, 129), HasSubstr("the weight of column 5 is "));
+  EXPECT_THAT(complaint(view, 129), States("weight", "column 5"));
 }
 
-TEST(NotFiniteOfAnFp8Slice, NamesTheBlockByItsPlaceInTheWholeMatrix) {
+TEST(NotFiniteOfAnFp8Slice, NamesTheBlockOfTheWholeMatrix) {
   const std::vector<std::byte> codes(2 * 130);
   const std::vector<float> scales{1, NAN};
   const MatrixView rows{2, 130, Fp8BlockFormat{Dtype::f32}, codes, std::as_bytes(std::span(scales)), {}};
   std::vector<float> decoded(130);
   decode_row(rows, 1, decoded);
-  EXPECT_EQ(find_not_finite(rows, 1, decoded, 256), "the inverse scale of block (2, 1) is nan");
+  EXPECT_THAT(find_not_finite(rows, 1, decoded, 256).value_or("nothing"),
+              States("inverse scale", "block (2, 1)", "nan"));
 }
 
-TEST(DecodeRow, PromisesARowOfTheMatrixAndSpansOfItsSizes) {
+TEST(DecodeRow, RequiresARowOfTheMatrixAndSpansOfItsSizes) {
   const std::vector<float> numbers{1, 2, 3, 4};
   const auto bytes = std::as_bytes(std::span(numbers));
   std::vector<float> out(2);
   const MatrixView view{2, 2, PlainFormat{Dtype::f32}, bytes, {}, {}};
   EXPECT_CONTRACT(decode_row(view, 2, out), "the row is one of the matrix");
-  EXPECT_CONTRACT(decode_row(view, 0, std::span(out).first(1)), "out has one element a column");
+  EXPECT_CONTRACT(decode_row(view, 0, std::span(out).first(1)), "out has one element per column");
   const MatrixView short_view{2, 2, PlainFormat{Dtype::f32}, bytes.first(15), {}, {}};
   EXPECT_CONTRACT(decode_row(short_view, 0, out), "the view's spans have the sizes of its encoding");
 }

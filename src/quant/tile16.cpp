@@ -15,7 +15,7 @@ constexpr std::uint64_t kFp8Group = Fp8BlockFormat::kBlock;
 
 bool has_bf16_scales(const AffineFormat& format) { return format.scale_dtype == Dtype::bf16; }
 
-// Columns that one lane of a unit of plain floats holds.
+// How many columns of plain floats are in one lane of a unit.
 std::uint64_t plain_lane_cols(const PlainFormat& format) { return format.dtype == Dtype::bf16 ? 2 : 1; }
 
 template <class T>
@@ -23,8 +23,8 @@ void store(std::byte* at, T value) {
   std::memcpy(at, &value, sizeof value);
 }
 
-// Columns 8i..8i+7 of a row as MLX packs them (nibble j is column j) → as a lane holds them (byte b: column b
-// below, column 4 + b above).
+// Converts columns 8i to 8i+7 of a row from MLX's order (nibble j is column j) to that of a lane (byte b has
+// column b in its low nibble and column 4 + b in its high nibble).
 std::uint32_t interleave_nibbles(std::uint32_t word) {
   std::uint32_t low = word & 0xffff;
   std::uint32_t high = word >> 16;
@@ -35,7 +35,7 @@ std::uint32_t interleave_nibbles(std::uint32_t word) {
   return low | high << 4;
 }
 
-// One row's codes of one group into its lane, for the two widths that nearly every model has.
+// Writes the codes of one row and group to its lane, for the two widths that nearly all models have.
 void put_codes4(const std::byte* codes, std::uint64_t group, std::byte* lane) {
   for (std::uint64_t unit = 0; unit < group / 8; ++unit)
     store(lane + unit * kUnitBytes, interleave_nibbles(load<std::uint32_t>(codes + unit * 4)));
@@ -45,7 +45,7 @@ void put_codes8(const std::byte* codes, std::uint64_t group, std::byte* lane) {
     std::memcpy(lane + unit * kUnitBytes, codes + unit * 4, 4);
 }
 
-// The same for any width, one number after another. `lane` is zero before.
+// The same for any width, one code at a time. Requires: `lane` is zero.
 void put_codes(const MatrixView& rows, std::uint64_t row, std::uint64_t first_col, const AffineFormat& format,
                std::byte* lane) {
   const Planes planes = planes_of(format.bits);
@@ -79,7 +79,7 @@ void encode_affine(const MatrixView& rows, const AffineFormat& format, std::uint
                    std::uint64_t count, std::byte* block) {
   const auto stored = std::get<AffineFormat>(stored_encoding(format));
   const std::uint64_t groups = rows.cols / format.group;
-  const std::uint64_t row_bytes = rows.cols * format.bits / 8;
+  const std::uint64_t row_bytes = affine_row_bytes(format, rows.cols);
   for (std::uint64_t group = 0; group < groups; ++group) {
     std::byte* codes = block + group * group_bytes(stored);
     std::byte* scales = codes + codes_bytes(stored);
@@ -180,7 +180,7 @@ Encoding stored_encoding(const Encoding& encoding) {
 }
 
 std::uint64_t block_bytes(const Encoding& encoding, std::uint64_t cols) {
-  MF_REQUIRE(stored_encoding(encoding) == encoding, "the encoding is one that tile16 stores");
+  MF_REQUIRE(stored_encoding(encoding) == encoding, "the encoding is a stored one");
   return std::visit(
       overloaded{
           [&](const PlainFormat& plain) { return divide_up(cols, plain_lane_cols(plain)) * kUnitBytes; },
@@ -199,7 +199,7 @@ std::uint64_t matrix_bytes(const Encoding& encoding, std::uint64_t rows, std::ui
 void encode_block(const MatrixView& rows, std::uint64_t first_row, std::span<std::byte> block) {
   MF_REQUIRE(first_row < rows.rows, "the block has at least one row");
   MF_REQUIRE(block.size() == block_bytes(stored_encoding(rows.encoding), rows.cols),
-             "the block has its size");
+             "the size of the block is right");
   const std::uint64_t count = std::min(kBlockRows, rows.rows - first_row);
   std::fill(block.begin(), block.end(), std::byte{0});
   std::visit(
@@ -212,7 +212,7 @@ void encode_block(const MatrixView& rows, std::uint64_t first_row, std::span<std
 
 void decode_row(const TiledMatrix& matrix, std::uint64_t row, std::span<float> out) {
   MF_REQUIRE(row < matrix.rows, "the row is one of the matrix");
-  MF_REQUIRE(out.size() == matrix.cols, "out has one element a column");
+  MF_REQUIRE(out.size() == matrix.cols, "out has one element per column");
   const std::byte* block = matrix.first_block + row / kBlockRows * matrix.block_stride;
   const std::uint64_t lane = row % kBlockRows;
   std::visit(
@@ -222,7 +222,7 @@ void decode_row(const TiledMatrix& matrix, std::uint64_t row, std::span<float> o
       matrix.encoding);
 }
 
-// Every unit, of codes or scales, has 4 bytes of each of its rows.
+// Every unit, of codes or scales, has kLaneBytes bytes of each of its rows.
 void copy_row(const TiledMatrix& from, std::uint64_t row, std::byte* to, std::uint64_t to_row) {
   MF_REQUIRE(row < from.rows, "the row is one of the matrix");
   const std::uint64_t bytes = block_bytes(from.encoding, from.cols);

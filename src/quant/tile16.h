@@ -1,14 +1,14 @@
 #pragma once
-// How a matrix lies in a packed model: the layout "tile16".
+// The layout "tile16" of a matrix in a packed model.
 //
-// A matrix is blocks of 16 rows; the last one is filled up with rows of zeros. A block is a run of groups of
-// columns; a group is its numbers, then its scales. All of it comes in units of 64 bytes, 16 lanes of 4
-// bytes, and lane r belongs to row r of the block: one vector load is 16 output rows, so no kernel ever
-// adds across lanes, and VNNI, AMX and tensor cores take the units as they are.
-// docs/formats/packed_model.md has the bytes, docs/decisions/0004-tile16.md the measurements.
+// A matrix consists of blocks of 16 rows; the last one is padded with zero rows. A block consists of groups
+// of columns, and a group of its codes, followed by its scales. Everything is stored in units of 64 bytes, 16
+// lanes of 4 bytes, and lane r belongs to row r of the block. So one vector load covers 16 output rows, no
+// kernel adds across lanes, and VNNI, AMX and tensor cores can use the units as they are.
+// docs/formats/packed_model.md specifies the bytes, docs/decisions/0004-tile16.md has the measurements.
 //
-// Stored encodings are fewer than those of sources: floats are BF16 or F32, scales BF16 or F32 (fp8: F32).
-// stored_encoding() widens the others; every number keeps its value. Pure functions: any thread.
+// Packed models have fewer encodings than sources: floats are BF16 or F32, scales BF16 or F32 (fp8: F32).
+// stored_encoding() widens the others without changing any value. Pure functions: any thread.
 
 #include <cstddef>
 #include <cstdint>
@@ -22,24 +22,24 @@ namespace moeflux::tile16 {
 
 inline constexpr std::string_view kName = "tile16";
 inline constexpr std::uint64_t kBlockRows = 16;
-inline constexpr std::uint64_t kUnitBytes = 64;
+inline constexpr std::uint64_t kLaneBytes = 4;
+inline constexpr std::uint64_t kUnitBytes = kBlockRows * kLaneBytes;
 
-// The encoding that tile16 keeps for a matrix so encoded: the same numbers exactly.
+// The encoding in which tile16 stores a matrix of the given encoding, with exactly the same values.
 Encoding stored_encoding(const Encoding& encoding);
 
-// Bytes of one block of 16 rows, and of all blocks of a matrix. `encoding` is a stored one. `cols` is at most
-// kMaxDim, so nothing wraps.
+// The bytes of one block of 16 rows, and of all blocks of a matrix. Requires: `encoding` is a stored one, and
+// `cols` is at most kMaxDim, so that nothing wraps around.
 std::uint64_t block_bytes(const Encoding& encoding, std::uint64_t cols);
 std::uint64_t matrix_bytes(const Encoding& encoding, std::uint64_t rows, std::uint64_t cols);
 
-// Writes rows [first_row, first_row + 16) of `rows`, as many as there are, as one block; the rest is zero
-// rows.
+// Writes rows [first_row, first_row + 16) of `rows` as one block; rows past the last are zero.
 //   block: block_bytes(stored_encoding(rows.encoding), rows.cols)
-// An fp8 view of a part of a matrix begins at one of its scale blocks or ends with the one that it begins in.
+// Requires: an fp8 view of a part of a matrix begins at a scale block, or lies within one.
 void encode_block(const MatrixView& rows, std::uint64_t first_row, std::span<std::byte> block);
 
-// A view of a tiled matrix; owns nothing. Its blocks lie `block_stride` bytes apart: further than their own
-// size where the blocks of two matrices alternate.
+// A view of a tiled matrix; owns nothing. Its blocks are `block_stride` bytes apart: more than their size if
+// the blocks of two matrices alternate.
 struct TiledMatrix {
   std::uint64_t rows = 0;
   std::uint64_t cols = 0;
@@ -48,11 +48,11 @@ struct TiledMatrix {
   std::uint64_t block_stride = 0;
 };
 
-// The numbers of one row, as float32: the reference decode of the layout. out: [cols].
+// Decodes one row to float32: the reference decode of the layout. out: [cols].
 void decode_row(const TiledMatrix& matrix, std::uint64_t row, std::span<float> out);
 
-// Copies row `row` of `from` to row `to_row` of the blocks at `to`, which have from's encoding and columns and follow
-// each other. Writes that row's lane and nothing else, so that rows can be put together in any order.
+// Copies row `row` of `from` to row `to_row` of the contiguous blocks at `to`, which have the same encoding
+// and number of columns. Writes only the lane of that row, so rows can be copied in any order.
 void copy_row(const TiledMatrix& from, std::uint64_t row, std::byte* to, std::uint64_t to_row);
 
 }  // namespace moeflux::tile16

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/arithmetic.h"
-#include "base/expect_contract.h"
+#include "base/testing/expect_contract.h"
 
 namespace moeflux {
 namespace {
@@ -37,7 +37,8 @@ Bytes random_bytes(std::uint64_t count, Random& random) {
   return bytes;
 }
 
-// Any bits, but no infinity and no NaN: of two NaNs, which one an operation returns is the compiler's choice.
+// Random finite floats. NaNs are excluded because the compiler may choose which of two NaNs an operation
+// returns.
 Bytes random_finite(std::uint64_t count, Dtype dtype, Random& random) {
   const std::uint64_t size = bits_of(dtype) / 8;
   Bytes bytes = random_bytes(count * size, random);
@@ -46,7 +47,7 @@ Bytes random_finite(std::uint64_t count, Dtype dtype, Random& random) {
   return bytes;
 }
 
-// A matrix in a source's encoding, at any alignment.
+// A matrix in the encoding of a source, at any alignment.
 class Source {
  public:
   Source(std::uint64_t rows, std::uint64_t cols, const Encoding& encoding)
@@ -76,7 +77,7 @@ class Source {
   static Dtype scale_dtype(const Encoding& encoding) {
     if (const auto* format = std::get_if<AffineFormat>(&encoding)) return format->scale_dtype;
     if (const auto* fp8 = std::get_if<Fp8BlockFormat>(&encoding)) return fp8->scale_dtype;
-    return Dtype::f32;  // of nothing
+    return Dtype::f32;  // unused: there are no scales
   }
   void shift(std::uint64_t bytes) {
     shift_ = bytes;
@@ -88,7 +89,7 @@ class Source {
   Encoding encoding_;
 };
 
-// All blocks of a matrix, each `stride` bytes after the one before.
+// All blocks of a matrix, `stride` bytes apart.
 Bytes encode(const MatrixView& view, std::uint64_t stride) {
   const std::uint64_t size = block_bytes(stored_encoding(view.encoding), view.cols);
   Bytes bytes(divide_up(view.rows, kBlockRows) * stride, kUntouched);
@@ -106,7 +107,7 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-// What holds for every matrix, whatever its encoding.
+// Checks the properties of the layout that hold for every encoding.
 void check_matrix(const MatrixView& view, std::uint64_t stride) {
   const Encoding stored = stored_encoding(view.encoding);
   const std::uint64_t size = block_bytes(stored, view.cols);
@@ -124,9 +125,9 @@ void check_matrix(const MatrixView& view, std::uint64_t stride) {
   for (std::uint64_t at = 0; at < bytes.size(); ++at) {
     const std::uint64_t row = at / stride * kBlockRows + at % stride % kUnitBytes / 4;
     if (at % stride >= size)
-      RC_ASSERT(bytes[at] == kUntouched);  // between blocks is somebody else's
+      RC_ASSERT(bytes[at] == kUntouched);  // between blocks
     else if (row >= view.rows)
-      RC_ASSERT(bytes[at] == std::byte{0});  // a lane without a row
+      RC_ASSERT(bytes[at] == std::byte{0});  // padding rows
   }
 }
 
@@ -140,7 +141,7 @@ void check_random_matrix(std::uint64_t rows, std::uint64_t cols, const Encoding&
 using BitsAndGroup = std::tuple<std::uint32_t, std::uint32_t>;
 class Tile16OfAffine : public testing::TestWithParam<BitsAndGroup> {};
 
-TEST_P(Tile16OfAffine, KeepsEveryNumberBitForBit) {
+TEST_P(Tile16OfAffine, KeepsEveryBit) {
   const auto [bits, group] = GetParam();
   for (const Dtype scales : {Dtype::bf16, Dtype::f16, Dtype::f32})
     EXPECT_TRUE(rc::check([format = affine(bits, group, scales)] {
@@ -159,7 +160,7 @@ INSTANTIATE_TEST_SUITE_P(, Tile16OfAffine,
 
 class Tile16OfPlain : public testing::TestWithParam<Dtype> {};
 
-TEST_P(Tile16OfPlain, KeepsEveryNumberBitForBitAtAnyWidth) {
+TEST_P(Tile16OfPlain, KeepsEveryBitForAnyNumberOfColumns) {
   EXPECT_TRUE(rc::check([dtype = GetParam()] {
     const auto rows = *rc::gen::inRange<std::uint64_t>(1, 50);
     const auto cols = *rc::gen::inRange<std::uint64_t>(1, 70);
@@ -172,7 +173,7 @@ INSTANTIATE_TEST_SUITE_P(, Tile16OfPlain, testing::Values(Dtype::bf16, Dtype::f1
 
 class Tile16OfFp8 : public testing::TestWithParam<Dtype> {};
 
-TEST_P(Tile16OfFp8, KeepsEveryNumberBitForBitAlsoInPartialBlocks) {
+TEST_P(Tile16OfFp8, KeepsEveryBitIncludingPartialBlocks) {
   EXPECT_TRUE(rc::check([dtype = GetParam()] {
     const auto rows = *rc::gen::element<std::uint64_t>(1, 15, 17, 128, 130, 145);
     const auto cols = *rc::gen::element<std::uint64_t>(1, 3, 64, 127, 128, 130, 257);
@@ -180,8 +181,8 @@ TEST_P(Tile16OfFp8, KeepsEveryNumberBitForBitAlsoInPartialBlocks) {
   }));
 }
 
-// How a reader of rows sees a large matrix: a part of it, with the scales of the block that it lies in.
-TEST_P(Tile16OfFp8, TakesRowsThatBeginInsideAScaleBlock) {
+// A reader of rows passes a slice of a large matrix, with the scales of the block that contains it.
+TEST_P(Tile16OfFp8, EncodesRowsThatBeginInsideAScaleBlock) {
   Random random(3);
   const Source source = Source::random(256, 130, Fp8BlockFormat{GetParam()}, random);
   const MatrixView whole = source.view();
@@ -203,7 +204,7 @@ TEST_P(Tile16OfFp8, TakesRowsThatBeginInsideAScaleBlock) {
 INSTANTIATE_TEST_SUITE_P(, Tile16OfFp8, testing::Values(Dtype::bf16, Dtype::f32),
                          [](const auto& param_info) { return std::string(name_of(param_info.param)); });
 
-// Zero everywhere but in the places that it was given.
+// Whether all bytes are zero except those at the given places.
 struct Place {
   std::uint64_t offset;
   std::uint32_t byte;
@@ -220,7 +221,7 @@ testing::AssertionResult holds_only(const Bytes& bytes, std::vector<Place> place
   return testing::AssertionSuccess();
 }
 
-// Sets one code of an affine matrix of zeros: bits [col*bits, col*bits + bits) of the row.
+// Sets one code of an affine matrix of zeros: bits [col*bits, col*bits + bits) of its row.
 void set_code(Source& source, std::uint64_t row, std::uint64_t col, std::uint32_t code) {
   const MatrixView view = source.view();
   const std::uint32_t bits = std::get<AffineFormat>(view.encoding).bits;
@@ -236,7 +237,7 @@ Bytes one_code(std::uint32_t bits, std::uint64_t row, std::uint64_t col, std::ui
   return encode(source);
 }
 
-TEST(Tile16Places, FourBitsAreTwoQuadsOfColumnsInLowAndHighNibbles) {
+TEST(Tile16Places, HaveTwoQuadsOfFourBitColumnsInLowAndHighNibbles) {
   for (std::uint64_t row = 0; row < 16; ++row)
     for (std::uint64_t col = 0; col < 64; ++col) {
       const std::uint32_t nibble_shift = col % 8 < 4 ? 0 : 4;
@@ -246,35 +247,35 @@ TEST(Tile16Places, FourBitsAreTwoQuadsOfColumnsInLowAndHighNibbles) {
     }
 }
 
-TEST(Tile16Places, EightColumnsOfFourBitsAreOneLane) {
+TEST(Tile16Places, HaveEightFourBitColumnsPerLane) {
   Source source(16, 64, affine(4));
   const std::array<std::uint8_t, 4> as_mlx_packs{0x10, 0x32, 0x54, 0x76};  // column c of row 5 is c
   std::memcpy(source.codes.data() + std::size_t{5} * 32, as_mlx_packs.data(), 4);
   EXPECT_TRUE(holds_only(encode(source), {{20, 0x40}, {21, 0x51}, {22, 0x62}, {23, 0x73}}));
 }
 
-TEST(Tile16Places, EightBitsAreFourColumnsALane) {
+TEST(Tile16Places, HaveFourEightBitColumnsPerLane) {
   for (std::uint64_t row = 0; row < 16; ++row)
     for (std::uint64_t col = 0; col < 64; ++col)
       ASSERT_TRUE(holds_only(one_code(8, row, col, 0xc7), {{col / 4 * 64 + row * 4 + col % 4, 0xc7}}))
           << "row " << row << ", column " << col;
 }
 
-TEST(Tile16Places, TwoBitsAreFourQuadsOfColumnsInAByte) {
+TEST(Tile16Places, HaveFourQuadsOfTwoBitColumnsPerLane) {
   for (std::uint64_t col = 0; col < 64; ++col)
     ASSERT_TRUE(
         holds_only(one_code(2, 9, col, 2), {{col / 16 * 64 + 36 + col % 4, 2u << 2 * (col % 16 / 4)}}))
         << "column " << col;
 }
 
-TEST(Tile16Places, OddWidthsArePlanesWithTheLowBitsFirst) {
+TEST(Tile16Places, HavePlanesWithTheLowBitsFirstForOtherWidths) {
   struct Width {
     std::uint32_t bits, low, high;  // of its planes
   };
   for (const Width width : {Width{3, 2, 1}, Width{5, 4, 1}, Width{6, 4, 2}})
     for (std::uint64_t col = 0; col < 64; ++col) {
       const auto place = [&](std::uint64_t plane, std::uint32_t bits, std::uint32_t value) -> Place {
-        const std::uint64_t unit = 32 / bits;  // columns of it
+        const std::uint64_t unit = 32 / bits;  // columns per unit
         return {plane + col / unit * 64 + 36 + col % 4, value << bits * (col % unit / 4)};
       };
       const std::uint32_t high_value = (1u << width.high) - 1;
@@ -285,7 +286,7 @@ TEST(Tile16Places, OddWidthsArePlanesWithTheLowBitsFirst) {
     }
 }
 
-TEST(Tile16Places, AGroupEndsWithBiasAndScaleOfEachRow) {
+TEST(Tile16Places, HaveBiasAndScaleOfEachRowAtTheEndOfAGroup) {
   Source source(16, 128, affine(4));
   const std::uint16_t scale = 0x3f81, bias = 0xbf02;  // of row 3, group 1
   std::memcpy(source.scales.data() + std::size_t{3 * 2 + 1} * 2, &scale, 2);
@@ -294,7 +295,7 @@ TEST(Tile16Places, AGroupEndsWithBiasAndScaleOfEachRow) {
   EXPECT_TRUE(holds_only(encode(source), {{at, 0x02}, {at + 1, 0xbf}, {at + 2, 0x81}, {at + 3, 0x3f}}));
 }
 
-TEST(Tile16Places, WideScalesAreAUnitOfScalesThenOneOfBiases) {
+TEST(Tile16Places, HaveAUnitOfScalesThenOneOfBiasesIfScalesAreF32) {
   Source source(16, 64, affine(4, 64, Dtype::f16));
   const std::uint16_t scale = 0x3c00, bias = 0xc000;  // 1 = 0x3f800000, -2 = 0xc0000000
   std::memcpy(source.scales.data() + std::size_t{7} * 2, &scale, 2);
@@ -302,7 +303,7 @@ TEST(Tile16Places, WideScalesAreAUnitOfScalesThenOneOfBiases) {
   EXPECT_TRUE(holds_only(encode(source), {{512 + 30, 0x80}, {512 + 31, 0x3f}, {576 + 31, 0xc0}}));
 }
 
-TEST(Tile16Places, Bf16IsTwoColumnsALaneAndF32One) {
+TEST(Tile16Places, HaveTwoBf16ColumnsOrOneF32ColumnPerLane) {
   for (std::uint64_t row = 0; row < 16; ++row)
     for (std::uint64_t col = 0; col < 7; ++col) {
       Source half(16, 7, PlainFormat{Dtype::bf16});
@@ -316,7 +317,7 @@ TEST(Tile16Places, Bf16IsTwoColumnsALaneAndF32One) {
     }
 }
 
-TEST(Tile16Places, Fp8GroupsEndWithTheInverseScaleOfEachRow) {
+TEST(Tile16Places, HaveTheInverseScaleOfEachRowAtTheEndOfAnFp8Group) {
   Source source(2, 130, Fp8BlockFormat{Dtype::bf16});
   source.codes[130 + 129] = std::byte{0x38};  // row 1, the second column of the second block
   const std::uint16_t scale = 0x3f80;
@@ -346,13 +347,13 @@ TEST(Tile16Sizes, AreWholeUnitsOfCodesAndScales) {
   EXPECT_EQ(block_bytes(Fp8BlockFormat{Dtype::f32}, 3), 2 * 64u);
 }
 
-TEST(Tile16Sizes, OfAMatrixAreThoseOfItsBlocksTheLastOneWhole) {
+TEST(Tile16Sizes, OfAMatrixIncludeThePaddingOfTheLastBlock) {
   EXPECT_EQ(tile16::matrix_bytes(affine(4), 512, 2048), 589'824u);
   EXPECT_EQ(tile16::matrix_bytes(affine(4), 1, 64), 576u);
   EXPECT_EQ(tile16::matrix_bytes(affine(4), 17, 64), 2 * 576u);
 }
 
-TEST(StoredEncoding, WidensHalfFloatsAndKeepsTheRest) {
+TEST(StoredEncoding, WidensF16AndKeepsTheOthers) {
   const auto stored = [](const Encoding& encoding) { return stored_encoding(encoding); };
   EXPECT_EQ(stored(PlainFormat{Dtype::bf16}), Encoding(PlainFormat{Dtype::bf16}));
   EXPECT_EQ(stored(PlainFormat{Dtype::f16}), Encoding(PlainFormat{Dtype::f32}));
@@ -363,17 +364,17 @@ TEST(StoredEncoding, WidensHalfFloatsAndKeepsTheRest) {
   EXPECT_EQ(stored(Fp8BlockFormat{Dtype::bf16}), Encoding(Fp8BlockFormat{Dtype::f32}));
 }
 
-TEST(Tile16, PromisesAreChecked) {
+TEST(Tile16, ChecksItsPreconditions) {
   const Source source(17, 64, affine(4));
   Bytes block(576);
   EXPECT_CONTRACT(tile16::encode_block(source.view(), 17, block), "the block has at least one row");
   EXPECT_CONTRACT(tile16::encode_block(source.view(), 16, std::span(block).first(575)),
-                  "the block has its size");
-  EXPECT_CONTRACT(block_bytes(PlainFormat{Dtype::f16}, 64), "the encoding is one that tile16 stores");
+                  "the size of the block is right");
+  EXPECT_CONTRACT(block_bytes(PlainFormat{Dtype::f16}, 64), "the encoding is a stored one");
   const tile16::TiledMatrix tiled{1, 64, affine(4), block.data(), 576};
   std::vector<float> out(64);
   EXPECT_CONTRACT(decode_row(tiled, 1, out), "the row is one of the matrix");
-  EXPECT_CONTRACT(decode_row(tiled, 0, std::span(out).first(63)), "out has one element a column");
+  EXPECT_CONTRACT(decode_row(tiled, 0, std::span(out).first(63)), "out has one element per column");
 }
 
 }  // namespace

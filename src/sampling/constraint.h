@@ -1,12 +1,11 @@
 #pragma once
-// What a generation may say: the seam between the sampler and grammars.
+// A Constraint restricts which tokens may come next: the interface between the sampler and grammars.
 //
-// A constraint follows one generation, token by token, and says which tokens may come next. The sampler asks;
-// the generation loop tells it, by accept(), what was chosen. End-of-text tokens are allowed exactly when
-// can_end(). A constraint never leaves the decision empty by itself: as long as every byte has a token, some
-// token is allowed until the end token was accepted.
+// It follows one generation token by token. The sampler queries it, and the generation loop reports each
+// chosen token with accept(). End-of-text tokens are allowed exactly when can_end(). If every byte has a
+// token, at least one token is allowed until an end token is accepted.
 //
-// One thread at a time. Nothing allocates after construction.
+// No allocation after construction. One thread at a time.
 
 #include <cstdint>
 #include <span>
@@ -21,14 +20,14 @@ class Constraint {
   Constraint(const Constraint&) = delete;
   Constraint& operator=(const Constraint&) = delete;
 
-  // Whether `token` may come next. False for ids that the constraint's vocabulary does not have.
+  // Whether `token` may come next. False for ids outside the constraint's vocabulary.
   virtual bool allows(TokenId token) const = 0;
 
-  // Writes all of `mask`: bit (t mod 64) of word t / 64 is allows(TokenId{t}). Requires room for the
-  // vocabulary; what is beyond it becomes 0.
+  // Writes all of `mask`: bit t % 64 of word t / 64 is allows(TokenId{t}), and 0 beyond the vocabulary.
+  // Requires: `mask` has a bit per token of the vocabulary.
   virtual void write_mask(std::span<std::uint64_t> mask) = 0;
 
-  // The text goes on with `token`. Requires allows(token).
+  // Appends `token` to the text. Requires: allows(token).
   virtual void accept(TokenId token) = 0;
 
   // Whether the text may end here.

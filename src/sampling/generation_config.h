@@ -1,8 +1,8 @@
 #pragma once
-// A model's own wishes: generation_config.json.
+// The sampling defaults of a model: generation_config.json.
 //
-// Only what concerns sampling is read; keys that are not known are left alone, known ones of a wrong type
-// or range are errors that name them. Null is the same as absent, as transformers writes it. Plain values.
+// Only the keys of sampling are read and others are ignored. A key with a wrong type or range is an error
+// that names it. Null means absent, as transformers writes it. Plain values.
 
 #include <cstdint>
 #include <optional>
@@ -17,15 +17,15 @@ namespace moeflux {
 
 struct SamplingDefaults {
   std::optional<double> temperature, top_p, min_p, repetition_penalty;
-  std::optional<std::uint32_t> top_k;  // -1, vLLM's word for "off", is 0 here
-  std::optional<bool> do_sample;       // false: greedy, whatever the temperature
-  std::vector<TokenId> end_tokens;     // eos_token_id, a number or several
+  std::optional<std::uint32_t> top_k;  // 0: off, which vLLM writes as -1
+  std::optional<bool> do_sample;       // false: greedy at any temperature
+  std::vector<TokenId> end_tokens;     // eos_token_id: a number or an array
 };
 
-// `name` is how messages call the file.
+// `name` names the file in error messages.
 Result<SamplingDefaults> parse_generation_config(std::string_view json, std::string_view name);
 
-// Options with what the model wishes, and the built-in default where it is silent.
+// Built-in defaults, overridden by what the file states.
 SamplingOptions options_of(const SamplingDefaults& defaults);
 
 }  // namespace moeflux

@@ -16,14 +16,15 @@ bool has(std::span<const std::uint64_t> mask, TokenId token) {
   return (mask[token.index() / 64] >> (token.index() % 64) & 1) != 0;
 }
 
-// Just inside of a string, with room for whatever may follow it.
+// Just inside a string, with room for any nesting after it.
 JsonAutomaton inside_string() {
-  JsonAutomaton automaton;
+  JsonAutomaton automaton(JsonObjectLimits{});
   MF_REQUIRE(automaton.accept("{\""), "a key may begin");
   return automaton;
 }
 
-// How a token goes on from within a string. What closes it can only be judged where it stands.
+// What a token does inside a string. Whether a token that closes the string fits depends on what surrounds
+// it.
 enum class InString { refused, stays, leaves };
 
 InString in_string(JsonAutomaton automaton, std::string_view bytes) {

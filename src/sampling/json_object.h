@@ -1,14 +1,15 @@
 #pragma once
-// JSON mode: a generation that is exactly one JSON object.
+// JSON mode: the generation is exactly one JSON object.
 //
-// JsonVocabulary is what a vocabulary means to JSON; it is built once a model (0.1 s for 248,320 tokens)
-// and shared. JsonObjectConstraint follows one generation by a JsonAutomaton over the bytes of its tokens.
-// A mask is found by a walk over a tree of the vocabulary, which stops at bytes that JSON refuses: outside
-// of strings it sees few nodes. Inside of strings nearly every token fits; those that stay inside are known
-// beforehand, and only those that close the string are walked. docs/sampling.md says what is accepted.
+// JsonVocabulary is an index of the vocabulary for JSON, built once per model (0.1 s for 248,320 tokens) and
+// shared. JsonObjectConstraint follows one generation with a JsonAutomaton over the bytes of its tokens. A
+// mask is computed by a walk over a trie of the vocabulary that skips every subtree behind a refused byte;
+// outside of strings it visits few nodes. Inside strings nearly every token fits: the tokens that stay in the
+// string are precomputed, and only those that close it are walked. docs/sampling.md specifies what is
+// accepted.
 //
-// Special tokens never appear in the text. End tokens are allowed when the object is closed, and then
-// nothing else is. Tokens without bytes are never allowed: they would be no progress.
+// Special tokens never appear in the text. End tokens are allowed when the object is closed, and then nothing
+// else is. Tokens without bytes are never allowed, because they make no progress.
 
 #include <cstdint>
 #include <span>
@@ -17,16 +18,16 @@
 #include "base/function_ref.h"
 #include "base/ids.h"
 #include "sampling/constraint.h"
-#include "sampling/json_automaton.h"
 #include "sampling/token_trie.h"
-#include "text/token_bytes.h"
+#include "text/json/json_automaton.h"
+#include "text/tokenizer/token_bytes.h"
 
 namespace moeflux {
 
-// Immutable after construction; any thread. Refers to `bytes`, which outlives it.
+// Immutable, thread-safe. Refers to `bytes`, which outlives it.
 class JsonVocabulary {
  public:
-  // End tokens are special without being told; ids that are not in `bytes` are not looked at.
+  // End tokens are special in any case; end tokens that are not in `bytes` are ignored.
   JsonVocabulary(const TokenBytes& bytes, std::span<const TokenId> end_tokens,
                  FunctionRef<bool(TokenId)> is_special);
 
@@ -36,7 +37,7 @@ class JsonVocabulary {
   friend class JsonObjectConstraint;
 
   struct Parts {
-    std::vector<std::uint64_t> text, staying;  // a bit for each token
+    std::vector<std::uint64_t> text, staying;  // one bit per token
     std::vector<TokenId> all, leaving;
   };
   static Parts divide(const TokenBytes& bytes, std::span<const TokenId> end_tokens,
@@ -45,13 +46,13 @@ class JsonVocabulary {
 
   const TokenBytes* bytes_;
   std::vector<TokenId> end_tokens_;
-  std::vector<std::uint64_t> text_;     // tokens that may be text
-  std::vector<std::uint64_t> staying_;  // in a string, those after which it is still open
+  std::vector<std::uint64_t> text_;     // tokens that may be part of the text
+  std::vector<std::uint64_t> staying_;  // tokens that leave an open string open
   TokenTrie all_;
-  TokenTrie leaving_;  // in a string, those that close it
+  TokenTrie leaving_;  // tokens that close an open string
 };
 
-// Refers to the vocabulary, which outlives it.
+// Refers to the vocabulary, which outlives it. One thread at a time.
 class JsonObjectConstraint final : public Constraint {
  public:
   explicit JsonObjectConstraint(const JsonVocabulary& vocabulary, JsonObjectLimits limits = {});
@@ -61,7 +62,7 @@ class JsonObjectConstraint final : public Constraint {
   void accept(TokenId token) override;
   bool can_end() const override { return !ended_ && automaton_.complete(); }
 
-  // Bytes that the last write_mask() looked at.
+  // Trie nodes that the last write_mask() visited.
   std::size_t nodes_visited() const { return nodes_visited_; }
 
  private:

@@ -6,15 +6,15 @@
 #include <string>
 #include <vector>
 
-#include "base/allocation_counter.h"
-#include "base/expect_contract.h"
+#include "base/testing/allocation_counter.h"
+#include "base/testing/expect_contract.h"
 #include "sampling/sampler.h"
-#include "sampling/testing/json_oracle.h"
+#include "text/json/testing/json_oracle.h"
 
 namespace moeflux {
 namespace {
 
-// Every byte, pieces of JSON as vocabularies have them, halves of characters, holes and special tokens.
+// Every byte, pieces of JSON as in real vocabularies, halves of characters, empty tokens and special tokens.
 struct Vocabulary {
   Vocabulary() : Vocabulary(std::vector<std::string>{}) {}
   explicit Vocabulary(const std::vector<std::string>& more)
@@ -41,7 +41,7 @@ struct Vocabulary {
     return tokens;
   }
 
-  static constexpr TokenId end{0}, other_end{3}, special{2};  // the last would fit as text
+  static constexpr TokenId end{0}, other_end{3}, special{2};  // `special` would fit as text
   std::vector<std::string> strings;
   TokenBytes bytes;
   JsonVocabulary json;
@@ -51,7 +51,7 @@ bool bit(const std::vector<std::uint64_t>& mask, std::size_t i) {
   return (mask[i / 64] >> (i % 64) & 1) != 0;
 }
 
-TEST(JsonObjectConstraint, BeginsWithABraceAndEndsAfterTheLast) {
+TEST(JsonObjectConstraint, BeginsWithABraceAndEndsAfterTheLastOne) {
   const Vocabulary vocabulary;
   JsonObjectConstraint constraint(vocabulary.json);
   const auto token = [&](std::string_view text) {
@@ -78,7 +78,7 @@ TEST(JsonObjectConstraint, BeginsWithABraceAndEndsAfterTheLast) {
   constraint.accept(Vocabulary::end);
   EXPECT_FALSE(constraint.can_end());
   constraint.write_mask(mask);
-  EXPECT_EQ(mask, std::vector<std::uint64_t>(20)) << "after the end there is nothing";
+  EXPECT_EQ(mask, std::vector<std::uint64_t>(20)) << "nothing is allowed after the end";
   EXPECT_FALSE(constraint.allows(Vocabulary::end));
 }
 
@@ -104,16 +104,15 @@ TEST(JsonObjectConstraint, NeverAllowsSpecialEmptyOverlongOrUnknownTokens) {
   EXPECT_CONTRACT(constraint.write_mask(small), "the mask has a bit for each token");
 }
 
-// Any walk over allowed tokens is the beginning of an object, and the mask says of each token what allows()
-// does.
-TEST(JsonObjectConstraint, KeepsRandomWalksInsideOfJson) {
+// Any walk over allowed tokens is a prefix of an object, and the mask agrees with allows() for each token.
+TEST(JsonObjectConstraint, KeepsRandomWalksWithinJson) {
   const Vocabulary vocabulary;
   std::mt19937 random(17);
   std::vector<std::uint64_t> mask((vocabulary.strings.size() + 63) / 64 + 1);
   int closed = 0, text_bytes = 0;
   for (int round = 0; round < 600; ++round) {
     JsonObjectConstraint constraint(vocabulary.json);
-    JsonAutomaton automaton;
+    JsonAutomaton automaton(JsonObjectLimits{});
     std::string text;
     for (int step = 0; step < 60; ++step) {
       constraint.write_mask(mask);
@@ -123,7 +122,7 @@ TEST(JsonObjectConstraint, KeepsRandomWalksInsideOfJson) {
         if (bit(mask, i)) allowed.push_back(i);
       }
       ASSERT_FALSE(allowed.empty()) << text;
-      // Long pieces more often than single bytes, so that structure grows.
+      // Prefers long pieces to single bytes, so that structure grows.
       std::uint32_t token = allowed[random() % allowed.size()];
       if (vocabulary.strings[token].size() == 1) token = allowed[random() % allowed.size()];
       const bool could_end = constraint.can_end();
@@ -145,7 +144,7 @@ TEST(JsonObjectConstraint, KeepsRandomWalksInsideOfJson) {
   EXPECT_GT(text_bytes, 20000);
 }
 
-TEST(JsonObjectConstraint, HoldsWhateverTheSamplerDraws) {
+TEST(JsonObjectConstraint, HoldsForEveryDrawOfTheSampler) {
   const Vocabulary vocabulary;
   const std::size_t size = vocabulary.strings.size() + 7;  // the model's head is padded
   SamplingWorkspace workspace(size);
@@ -176,7 +175,7 @@ TEST(JsonObjectConstraint, HoldsWhateverTheSamplerDraws) {
   }
 }
 
-TEST(JsonObjectConstraint, LooksAtFewBytesForAMask) {
+TEST(JsonObjectConstraint, VisitsFewNodesForAMask) {
   std::mt19937 random(6);
   std::vector<std::string> words;
   std::size_t bytes = 0;
@@ -196,7 +195,7 @@ TEST(JsonObjectConstraint, LooksAtFewBytesForAMask) {
     constraint.write_mask(mask);
     constraint.accept(TokenId{4u + static_cast<unsigned char>(byte)});
     EXPECT_EQ(counter.allocations(), 0);
-    // The most is after a backslash: all tokens that begin with one of bfnrt go on as text.
+    // Worst after a backslash: every token that begins with one of bfnrt continues the string.
     EXPECT_LT(constraint.nodes_visited(), bytes / 10) << byte;
   }
 }

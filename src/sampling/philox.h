@@ -1,8 +1,8 @@
 #pragma once
-// Philox4x32-10 (Salmon et al., SC 2011): random numbers without a state.
+// Philox4x32-10 (Salmon et al., SC 2011): a counter-based random number generator.
 //
-// The n-th number of a seed is a function of (seed, n), so a draw does not depend on what was drawn before
-// it, by whom, or in which batch. Pure functions: any thread.
+// The n-th number of a seed is a function of (seed, n), so a draw is independent of earlier draws, of other
+// sessions and of the batch. Pure functions, thread-safe.
 
 #include <array>
 #include <cstdint>
@@ -30,8 +30,8 @@ inline std::uint64_t random_bits(std::uint64_t seed, std::uint64_t index) {
   return (std::uint64_t{out[1]} << 32) | out[0];
 }
 
-// A number below `limit`: the upper half of bits * limit. Requires limit < 2^63. By 32-bit pieces: ISO C++
-// has no 128-bit integers.
+// The upper 64 bits of bits * limit, a number below `limit`. Requires: limit < 2^63. Multiplies 32-bit halves
+// because ISO C++ has no 128-bit integers.
 inline std::uint64_t scaled_to(std::uint64_t bits, std::uint64_t limit) {
   constexpr std::uint64_t kLow = 0xffffffff;
   const std::uint64_t low = (bits & kLow) * (limit & kLow);

@@ -15,7 +15,7 @@ Ranking::Ranking(std::size_t vocabulary_size)
   MF_REQUIRE(vocabulary_size <= kMaxSampledVocabulary, "the weights of a vocabulary add up without overflow");
 }
 
-// Monotone, so tokens of a lower bucket precede those of a higher one.
+// Monotone: the tokens of a lower bucket precede those of a higher one.
 std::int32_t Ranking::bucket_of(double exponent) {
   constexpr double kLast = kNoBucket - 1;
   const double position = exponent * -kBucketsPerUnit;
@@ -47,7 +47,7 @@ void Ranking::build(std::span<const float> logits, std::span<const float> highes
   }
 }
 
-// In two loops: the first becomes vectors, the second cannot.
+// Two loops, because the first one vectorizes and the second cannot.
 void Ranking::add_block(std::size_t begin, std::size_t end) {
   std::array<std::uint64_t, kBlockTokens> weights;
   std::array<std::int32_t, kBlockTokens> buckets;
@@ -94,8 +94,8 @@ template <class Passed>
 Ranking::Place Ranking::find_bucket(Passed passed) const {
   Place place{0, {}};
   for (; place.bucket < kNoBucket; ++place.bucket) {
-    const Beginning next{place.before.tokens + buckets_[place.bucket].tokens,
-                         place.before.weight + buckets_[place.bucket].weight};
+    const Prefix next{place.before.tokens + buckets_[place.bucket].tokens,
+                      place.before.weight + buckets_[place.bucket].weight};
     if (!passed(next)) break;
     place.before = next;
   }
@@ -103,8 +103,9 @@ Ranking::Place Ranking::find_bucket(Passed passed) const {
 }
 
 template <class Wanted>
-Ranking::Beginning Ranking::select(std::span<Token> tokens, std::uint64_t weight_before, Wanted wanted) {
-  // Those before `low` are wanted, with `weight` before the one at `low`; those from `high` on are not.
+Ranking::Prefix Ranking::select(std::span<Token> tokens, std::uint64_t weight_before, Wanted wanted) {
+  // Tokens before `low` are wanted and `weight` lies before token `low`; tokens from `high` on are not
+  // wanted.
   std::size_t low = 0, high = tokens.size();
   std::uint64_t weight = weight_before;
   const auto place = [&](std::size_t i) { return tokens.begin() + static_cast<std::ptrdiff_t>(i); };
@@ -126,9 +127,9 @@ Ranking::Beginning Ranking::select(std::span<Token> tokens, std::uint64_t weight
   return {low, weight};
 }
 
-Ranking::Beginning Ranking::first(std::uint64_t count) {
-  const Place place = find_bucket([count](const Beginning& next) { return next.tokens <= count; });
-  Beginning result = place.before;
+Ranking::Prefix Ranking::first(std::uint64_t count) {
+  const Place place = find_bucket([count](const Prefix& next) { return next.tokens <= count; });
+  Prefix result = place.before;
   if (place.bucket == kNoBucket || result.tokens == count) return result;
   const std::span<Token> tokens = gather(place.bucket);
   const std::size_t missing = static_cast<std::size_t>(count - result.tokens);
@@ -139,17 +140,17 @@ Ranking::Beginning Ranking::first(std::uint64_t count) {
   return result;
 }
 
-Ranking::Beginning Ranking::within(double limit) {
+Ranking::Prefix Ranking::within(double limit) {
   const auto wanted = [limit](std::uint64_t weight) { return static_cast<double>(weight) < limit; };
-  const Place place = find_bucket([&](const Beginning& next) { return wanted(next.weight); });
+  const Place place = find_bucket([&](const Prefix& next) { return wanted(next.weight); });
   if (place.bucket == kNoBucket || !wanted(place.before.weight)) return place.before;
-  const Beginning part = select(gather(place.bucket), place.before.weight, wanted);
+  const Prefix part = select(gather(place.bucket), place.before.weight, wanted);
   return {place.before.tokens + part.tokens, part.weight};
 }
 
-Ranking::Beginning Ranking::at_least(double lowest) {
+Ranking::Prefix Ranking::at_least(double lowest) {
   const auto last = static_cast<std::size_t>(bucket_of(lowest));
-  Beginning result;
+  Prefix result;
   for (std::size_t bucket = 0; bucket < last; ++bucket) {
     result.tokens += buckets_[bucket].tokens;
     result.weight += buckets_[bucket].weight;
@@ -164,9 +165,9 @@ Ranking::Beginning Ranking::at_least(double lowest) {
 
 TokenId Ranking::at(std::uint64_t weight) {
   MF_REQUIRE(weight < all_.weight, "the place is inside the weight of all tokens");
-  const Place place = find_bucket([weight](const Beginning& next) { return next.weight <= weight; });
+  const Place place = find_bucket([weight](const Prefix& next) { return next.weight <= weight; });
   const std::span<Token> tokens = gather(place.bucket);
-  const Beginning part =
+  const Prefix part =
       select(tokens, place.before.weight, [weight](std::uint64_t before) { return before <= weight; });
   return TokenId{tokens[static_cast<std::size_t>(part.tokens) - 1].id};
 }

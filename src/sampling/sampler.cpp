@@ -18,8 +18,8 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// In lanes, so that compilers make vectors of it; a maximum does not depend on the order. Of NaN the
-// comparison is false, so the result never is one.
+// In lanes, so that compilers vectorize it; a maximum is independent of the order. A comparison with NaN is
+// false, so the result is never NaN.
 float highest_of(std::span<const float> logits, bool& has_nan) {
   constexpr std::size_t kLanes = 16;
   std::array<float, kLanes> highest;
@@ -41,14 +41,15 @@ Error not_finite(std::span<const float> logits) {
   const auto bad =
       std::find_if(logits.begin(), logits.end(), [](float x) { return x != x || x == kInfinity; });
   return {ErrorCode::corrupt_data,
-          fmt::format("sampling: the logit of token {} must be finite or -inf, found {}",
+          fmt::format("sampling: token {}: expected a logit that is finite or -inf, found {}",
                       bad - logits.begin(), *bad)};
 }
 
 Error nothing_left(bool constrained) {
   return {ErrorCode::invalid_argument,
-          fmt::format("sampling: no token is left to choose: every logit is -inf, banned by logit_bias{}",
-                      constrained ? " or forbidden by the constraint" : "")};
+          fmt::format(
+              "sampling: no token is left to choose: every token has logit -inf, is banned by logit_bias{}",
+              constrained ? ", or is forbidden by the constraint" : "")};
 }
 
 }  // namespace
@@ -89,7 +90,7 @@ void Sampler::accept(TokenId token) {
   ++generated_;
 }
 
-// Also of each block, in the workspace.
+// Also writes the highest logit of each block to the workspace.
 Sampler::Extremes Sampler::extremes_of(std::span<const float> logits) {
   Extremes extremes{-kInfinity, false};
   workspace_->ranking_.work.logits_read += logits.size();
@@ -106,15 +107,9 @@ Sampler::Extremes Sampler::extremes_of(std::span<const float> logits) {
 void Sampler::adjust() {
   const std::span<float> logits = workspace_->logits_;
   history_.penalize(logits);
-  for (const auto& [token, bias] : options_.logit_bias) {
-    float& logit = logits[token.index()];
-    if (bias == -kInfinity || logit == -kInfinity) {
-      logit = -kInfinity;
-    } else {
-      constexpr float kLargest = std::numeric_limits<float>::max();
-      logit = std::clamp(logit + bias, -kLargest, kLargest);
-    }
-  }
+  // No sum leaves the range of a float: a logit is finite or -inf, and a bias (at most 1e6) is far less than
+  // half the distance between the largest floats.
+  for (const auto& [token, bias] : options_.logit_bias) logits[token.index()] += bias;
 }
 
 void Sampler::mask(Constraint& constraint) {
@@ -124,7 +119,7 @@ void Sampler::mask(Constraint& constraint) {
     if ((workspace_->mask_[i / 64] >> (i % 64) & 1) == 0) logits[i] = -kInfinity;
 }
 
-// The best token is usually allowed already, and asking for one is cheaper than a mask of all.
+// Checks the best token first: it is usually allowed, and one check is cheaper than a mask of all tokens.
 Result<Sampler::Drawn> Sampler::best(std::span<const float> logits, float highest, Constraint* constraint) {
   const auto first = [](std::span<const float> all, float value) {
     return TokenId{static_cast<std::uint32_t>(std::find(all.begin(), all.end(), value) - all.begin())};
@@ -139,20 +134,20 @@ Result<Sampler::Drawn> Sampler::best(std::span<const float> logits, float highes
   return Drawn{first(masked, highest), 1};
 }
 
-// The smallest of the beginnings that top_k, top_p and min_p leave: top_p is a part of what top_k left,
-// min_p a part relative to the best token, which is in all of them.
-Ranking::Beginning Sampler::kept() {
+// The shortest of the prefixes that top_k, top_p and min_p keep. top_p is a fraction of what top_k kept;
+// min_p is relative to the best token, which every prefix contains.
+Ranking::Prefix Sampler::kept() {
   Ranking& ranking = workspace_->ranking_;
-  Ranking::Beginning result = ranking.all();
+  Ranking::Prefix result = ranking.all();
   if (options_.top_k > 0 && options_.top_k < result.tokens) result = ranking.first(options_.top_k);
-  const Ranking::Beginning before = result;
+  const Ranking::Prefix before = result;
   if (options_.top_p < 1) {
     const double limit = options_.top_p * static_cast<double>(result.weight);
     result = ranking.within(limit);
     if (result.tokens == 0) result = ranking.first(1);
   }
-  if (options_.min_p * kFullWeight >= 0.5) {  // below it, all that has a weight is kept
-    const Ranking::Beginning part = ranking.at_least(natural_log(options_.min_p));
+  if (options_.min_p * kFullWeight >= 0.5) {  // a smaller min_p keeps every token that has a weight
+    const Ranking::Prefix part = ranking.at_least(natural_log(options_.min_p));
     if (part.tokens < result.tokens) result = part;
   }
   if (result.tokens < options_.min_keep && result.tokens < before.tokens)
@@ -160,8 +155,8 @@ Ranking::Beginning Sampler::kept() {
   return result;
 }
 
-// A logit that the k best reach: k blocks have a token that is as good as the k-th best block. Tokens in
-// blocks below it are never looked at.
+// A lower bound of the top_k best logits: the highest logit of the k-th best block, which k blocks reach.
+// Blocks below it are skipped.
 float Sampler::needed_for_top_k() {
   std::vector<float>& order = workspace_->blocks_in_order_;
   if (options_.top_k == 0 || options_.top_k > order.size()) return -kInfinity;
@@ -174,12 +169,12 @@ float Sampler::needed_for_top_k() {
 Sampler::Drawn Sampler::draw(std::span<const float> logits) {
   workspace_->ranking_.build(logits, workspace_->highest_of_block_, 1.0 / options_.temperature,
                              needed_for_top_k());
-  const Ranking::Beginning candidates = kept();
+  const Ranking::Prefix candidates = kept();
   const std::uint64_t place = scaled_to(random_bits(seed_, generated_), candidates.weight);
   return Drawn{workspace_->ranking_.at(place), candidates.tokens};
 }
 
-// ln(sum of e^(logit - highest)): at least 0. The sum is that of the weights, at least kFullWeight.
+// ln(sum of e^(logit - highest)), at least 0, from the sum of the weights, which is at least kFullWeight.
 double Sampler::log_of_sum(std::span<const float> logits, float highest) {
   workspace_->ranking_.work.logits_read += logits.size();
   std::uint64_t sum = 0;
@@ -191,7 +186,7 @@ void Sampler::find_top(std::span<const float> logits) {
   top_.clear();
   if (options_.top_logprobs == 0) return;
   workspace_->ranking_.work.logits_read += logits.size();
-  // Ids come in ascending order, so a token goes behind those that are as good.
+  // Ids are ascending, so a token goes behind its equals.
   const auto better = [](float logit, const TokenLogprob& other) { return logit > other.logprob; };
   for (std::size_t i = 0; i < logits.size(); ++i) {
     if (top_.size() == options_.top_logprobs) {

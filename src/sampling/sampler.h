@@ -1,18 +1,18 @@
 #pragma once
-// Logits in, a token out.
+// A Sampler chooses the next token from the logits.
 //
-//   SamplingWorkspace workspace(vocabulary_size);              // one a thread
-//   MF_TRY(Sampler sampler, Sampler::create(options, workspace));  // one a generation
+//   SamplingWorkspace workspace(vocabulary_size);                  // one per thread
+//   MF_TRY(Sampler sampler, Sampler::create(options, workspace));  // one per generation
 //   for (token of the prompt) sampler.accept_prompt(token);
 //   MF_TRY(const Choice choice, sampler.sample(logits, &constraint));
 //   sampler.accept(choice.token);  constraint.accept(choice.token);
 //
-// The same logits, options, seed and history give the same token on every machine, in whatever batch: the
-// draw depends on the seed and on how many tokens were accepted, not on how often or in which order
-// sample() was called. docs/sampling.md is the specification.
+// The same logits, options, seed and history give the same token on every machine and in every batch: a draw
+// depends on the seed and the number of accepted tokens, not on how often or in which order sample() was
+// called. docs/sampling.md is the specification.
 //
-// A Sampler refers to its workspace, which outlives it; samplers that share one take turns on one thread.
-// Nothing allocates after construction, but the messages of errors.
+// A Sampler refers to its workspace, which outlives it. Samplers that share a workspace take turns on one
+// thread. Only error messages allocate after construction.
 
 #include <cstddef>
 #include <cstdint>
@@ -28,10 +28,10 @@
 
 namespace moeflux {
 
-// Room for one choice at a time: 22 bytes a token, 6 MB for 248,320.
+// Scratch memory for one choice at a time: 22 bytes per token, 6 MB for 248,320 tokens.
 class SamplingWorkspace {
  public:
-  // Requires 1 <= vocabulary_size <= kMaxSampledVocabulary.
+  // Requires: 1 <= vocabulary_size <= kMaxSampledVocabulary.
   explicit SamplingWorkspace(std::size_t vocabulary_size);
 
   std::size_t vocabulary_size() const { return logits_.size(); }
@@ -40,7 +40,7 @@ class SamplingWorkspace {
   friend class Sampler;
   Ranking ranking_;
   std::vector<float> logits_;        // after penalties, bias and constraint
-  std::vector<std::uint64_t> mask_;  // a bit for each token
+  std::vector<std::uint64_t> mask_;  // one bit per token
   std::vector<float> highest_of_block_, blocks_in_order_;
 };
 
@@ -51,34 +51,35 @@ struct TokenLogprob {
 
 struct Choice {
   TokenId token;
-  // Of the model's own distribution: the logits as they came, before penalties, bias, constraint and
-  // temperature. NaN unless the options ask for logprobs.
+  // In the model's own distribution: of the logits before penalties, bias, constraint and temperature. NaN
+  // unless the options ask for logprobs.
   float logprob;
   // The most probable tokens of that distribution, best first; valid until the next sample().
   std::span<const TokenLogprob> top;
-  // How many tokens the draw was among.
+  // The number of tokens that the draw chose from.
   std::uint64_t candidates;
 };
 
 class Sampler {
  public:
-  // The error of check(options, workspace.vocabulary_size()).
+  // Fails as check(options, workspace.vocabulary_size()) does.
   static Result<Sampler> create(SamplingOptions options, SamplingWorkspace& workspace);
 
-  // A token of the prompt, for the repetition penalty.
+  // Adds a token of the prompt, for the repetition penalty.
   void accept_prompt(TokenId token);
-  // A token that was generated, chosen by sample() or not: it counts for all penalties, and the next draw is
-  // another one.
+  // Adds a generated token, whether sample() chose it or not. It counts for all penalties and advances the
+  // random numbers.
   void accept(TokenId token);
 
-  // The next token. `constraint` may be null. Requires a logit for each token of the vocabulary. A logit
-  // that is NaN or +infinity is `corrupt_data`; when no token is left to choose, `invalid_argument`.
+  // Chooses the next token. `constraint` may be null. Requires: one logit per token of the vocabulary. Fails
+  // with `corrupt_data` if a logit is NaN or +infinity, and with `invalid_argument` if no token is left to
+  // choose.
   Result<Choice> sample(std::span<const float> logits, Constraint* constraint = nullptr);
 
-  // What the draws depend on: the seed of the options, or the one that was taken instead.
+  // The seed of the options, or the one from the operating system.
   std::uint64_t seed() const { return seed_; }
 
-  // What the last sample() did.
+  // The work of the last sample().
   const SamplingWork& work() const { return workspace_->ranking_.work; }
 
  private:
@@ -96,7 +97,7 @@ class Sampler {
   Drawn draw(std::span<const float> logits);
   float needed_for_top_k();
   double log_of_sum(std::span<const float> logits, float highest);
-  Ranking::Beginning kept();
+  Ranking::Prefix kept();
   struct Extremes {
     float highest;
     bool has_nan;

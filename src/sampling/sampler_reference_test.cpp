@@ -1,11 +1,13 @@
-// The sampler against the plainest possible one: probabilities by std::exp, a full sort, running sums in
-// double.
+// The sampler against a plain reference: probabilities by std::exp, a full sort, running sums in double.
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <random>
+#include <utility>
+#include <vector>
 
 #include "sampling/philox.h"
 #include "sampling/sampler.h"
@@ -19,13 +21,13 @@ struct Candidate {
   double probability;
 };
 
-// Weights are rounded to 2^-42 of the best one, so a thousand of them are off by 2^-33 together, and the
-// double sums here by less: a comparison closer than this may fall either way.
+// Weights are rounded to 2^-42 of the best one, so a sum of a thousand is off by up to 2^-33, and the double
+// sums here by less. A comparison that is closer than this may go either way.
 constexpr double kClose = 1e-9;
 
 struct Expected {
   std::vector<Candidate> kept;
-  bool close = false;  // some cut was too near to tell
+  bool close = false;  // some comparison was closer than kClose
 };
 
 void normalize(std::vector<Candidate>& candidates) {
@@ -93,7 +95,7 @@ Expected cut(const SamplingOptions& options, std::vector<Candidate> candidates) 
   return expected;
 }
 
-// The number of kept tokens that have a weight at all.
+// The number of kept tokens with a nonzero weight.
 std::size_t weighty(const std::vector<Candidate>& kept, double& closest) {
   std::size_t count = 0;
   for (const Candidate& candidate : kept) {
@@ -148,7 +150,7 @@ class Generator {
   std::mt19937_64 random_;
 };
 
-TEST(SamplingChain, KeepsAndChoosesWhatAFullSortDoes) {
+TEST(SamplingChain, KeepsAndChoosesTheTokensOfAFullSort) {
   Generator generator(99);
   int compared = 0, cut_short = 0;
   for (int round = 0; round < 6000; ++round) {
@@ -165,7 +167,7 @@ TEST(SamplingChain, KeepsAndChoosesWhatAFullSortDoes) {
       sampler.accept(TokenId{generated.emplace_back(generator.below(vocabulary))});
 
     const std::uint64_t index = generated.size();
-    // Out of the window go the tokens of the prompt first.
+    // The tokens of the prompt leave the window first.
     while (options.repeat_last_n >= 0 &&
            prompt.size() + generated.size() > static_cast<std::size_t>(options.repeat_last_n)) {
       std::vector<std::uint32_t>& oldest = prompt.empty() ? generated : prompt;
@@ -209,6 +211,42 @@ TEST(SamplingChain, AppliesTheTemperatureBeforeTopP) {
   EXPECT_EQ(sampler.sample(std::vector<float>{2.0f, 1.0f, 0.0f})->candidates, 1);
 }
 
+std::uint64_t candidates_of(const SamplingOptions& options, const std::vector<float>& logits) {
+  SamplingWorkspace workspace(logits.size());
+  return Sampler::create(options, workspace)->sample(logits)->candidates;
+}
+
+// A token is kept if those before it have less than top_p: exactly top_p is not less.
+TEST(SamplingChain, ExcludesTheTokenBeforeWhichExactlyTopPLies) {
+  SamplingOptions options;
+  options.seed = 1;
+  options.top_p = 0.5;
+  EXPECT_EQ(candidates_of(options, {3.0f, 3.0f}), 1u);
+  options.top_p = std::nextafter(0.5, 1.0);
+  EXPECT_EQ(candidates_of(options, {3.0f, 3.0f}), 2u);
+  options.top_p = 0.75;
+  EXPECT_EQ(candidates_of(options, std::vector<float>(400, -1.0f)), 300u);
+}
+
+// Tokens of weights 2^42, 1, 1, 1 and 0. A min_p below 2^-43 excludes none that has a weight.
+TEST(SamplingChain, AppliesAVerySmallMinPToTheExponents) {
+  const std::vector<float> logits{0.0f, -29.2f, -29.5f, -29.8f, -29.9f};
+  SamplingOptions options;
+  options.seed = 1;
+  EXPECT_EQ(candidates_of(options, logits), 4u);
+  for (const auto& [min_p, candidates] :
+       std::vector<std::pair<double, std::uint64_t>>{{std::exp(-29.0), 1},
+                                                     {std::exp(-29.3), 2},
+                                                     {std::exp(-29.6), 3},
+                                                     {0x1p-43, 4},
+                                                     {1e-13, 4},
+                                                     {1e-300, 4},
+                                                     {std::numeric_limits<double>::denorm_min(), 4}}) {
+    options.min_p = min_p;
+    EXPECT_EQ(candidates_of(options, logits), candidates) << min_p;
+  }
+}
+
 TEST(SamplingChain, BreaksTiesAtACutByTheLowerId) {
   SamplingOptions options;
   options.top_k = 3;
@@ -230,7 +268,7 @@ TEST(SamplingChain, BreaksTiesAtACutByTheLowerId) {
   options.top_k = 0;
   options.min_p = 1;
   Sampler all = *Sampler::create(options, workspace);
-  EXPECT_EQ(all.sample(equal)->candidates, 500) << "they are all as probable as the best";
+  EXPECT_EQ(all.sample(equal)->candidates, 500) << "all are as probable as the best";
   options.top_p = 0;
   Sampler one = *Sampler::create(options, workspace);
   EXPECT_EQ(one.sample(equal)->candidates, 1);

@@ -1,11 +1,11 @@
 #pragma once
-// The last tokens of a text, and what repeating them costs.
+// The last tokens of a text, and the penalties for repeating them.
 //
-// A window of `repeat_last_n` tokens, prompt and generation together. The repetition penalty concerns every
-// token in it; presence and frequency penalties those that were generated, as OpenAI counts them.
+// A window of `repeat_last_n` tokens, prompt and generation together. The repetition penalty applies to every
+// token in the window; presence and frequency penalties apply to generated tokens only, as in OpenAI's API.
 //
-// Without a penalty in the options nothing is kept. Otherwise 8 bytes a token of the vocabulary and 8 a
-// token of the window; allocates in the constructor only. One thread at a time.
+// Keeps nothing if the options have no penalty. Otherwise 8 bytes per token of the vocabulary and 8 per token
+// of the window. Allocates in the constructor only. One thread at a time.
 
 #include <cstddef>
 #include <cstdint>
@@ -23,12 +23,13 @@ class TokenHistory {
 
   TokenHistory(const SamplingOptions& options, std::size_t vocabulary_size);
 
-  // Whether there is anything to keep and to penalize.
+  // False if the options have no penalty.
   bool in_use() const { return !counts_.empty(); }
 
   void add(TokenId token, Origin origin);
 
-  // Changes the logits of tokens in the window; those of -infinity stay, and none becomes infinite.
+  // Applies the penalties to the logits of the tokens in the window. -infinity stays, and no logit becomes
+  // infinite.
   void penalize(std::span<float> logits) const;
 
  private:
@@ -45,7 +46,7 @@ class TokenHistory {
   double repetition_, presence_, frequency_;
   std::size_t window_;               // 0: no limit
   std::vector<Counts> counts_;       // by token
-  std::vector<std::uint32_t> seen_;  // tokens whose counts are not zero
+  std::vector<std::uint32_t> seen_;  // tokens with nonzero counts
   std::vector<Entry> entries_;       // a ring of window_ entries
   std::size_t oldest_ = 0;
 };

@@ -14,7 +14,7 @@ TokenTrie::TokenTrie(const TokenBytes& bytes, std::vector<TokenId> tokens) : tok
   std::sort(tokens_.begin(), tokens_.end(),
             [&](TokenId a, TokenId b) { return bytes[a] != bytes[b] ? bytes[a] < bytes[b] : a < b; });
 
-  std::vector<std::uint32_t> path;  // the nodes that lead to the last one
+  std::vector<std::uint32_t> path;  // from the root to the last node
   std::string_view previous;
   for (std::size_t t = 0; t < tokens_.size(); ++t) {
     const std::string_view token = bytes[tokens_[t]];

@@ -1,10 +1,10 @@
 #pragma once
-// Tokens by the bytes that they begin with, so that what many share is looked at once.
+// The tokens of a vocabulary as a trie over their bytes: a prefix that tokens share is visited once.
 //
-// A tree whose nodes are bytes, stored as an array in the order of a depth-first walk; each node knows
-// where its subtree ends, so a byte that is refused skips all tokens that go on from it.
+// The nodes are an array in depth-first order. Each node stores where its subtree ends, so a walk skips all
+// tokens behind a refused byte at once.
 //
-// Immutable after construction; any thread. 12 bytes a node, 4 a token.
+// Immutable, thread-safe. 12 bytes per node, 4 per token.
 
 #include <array>
 #include <cstddef>
@@ -13,22 +13,22 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "text/token_bytes.h"
+#include "text/tokenizer/token_bytes.h"
 
 namespace moeflux {
 
 class TokenTrie {
  public:
-  // Longer tokens are left out: the walk keeps a state for each byte of the longest.
+  // Longer tokens are left out, because the walk keeps one state per byte of the path.
   static constexpr std::size_t kLongestToken = 256;
 
-  // Of those `tokens` that stand for 1 to kLongestToken bytes.
+  // Of the `tokens` of 1 to kLongestToken bytes.
   TokenTrie(const TokenBytes& bytes, std::vector<TokenId> tokens);
 
   std::size_t nodes() const { return nodes_.size(); }
 
-  // Walks from `start`: a copy of the state takes each byte by state.accept(byte), and where it takes all
-  // bytes of a token, found(token, state) is called. Returns how many nodes were looked at.
+  // Walks from `start`: copies of the state take each byte with state.accept(byte); found(token, state) is
+  // called for each token whose bytes are all accepted. Returns the number of nodes visited.
   template <class State, class Found>
   std::size_t walk(const State& start, Found found) const {
     std::array<State, kLongestToken + 1> states =
@@ -52,7 +52,7 @@ class TokenTrie {
  private:
   struct Node {
     std::uint32_t subtree_end;
-    std::uint32_t first_token;  // its tokens are from here to the next node's first
+    std::uint32_t first_token;  // its tokens: from here to the first of the next node
     std::uint16_t depth;        // from 1
     unsigned char byte;
   };
@@ -63,7 +63,7 @@ class TokenTrie {
   }
 
   std::vector<Node> nodes_;
-  std::vector<TokenId> tokens_;  // in order of their bytes
+  std::vector<TokenId> tokens_;  // sorted by their bytes
 };
 
 }  // namespace moeflux

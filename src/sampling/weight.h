@@ -1,13 +1,13 @@
 #pragma once
-// The arithmetic of sampling: probabilities as whole numbers.
+// The arithmetic of sampling: probabilities as integers.
 //
 // A token's weight is its probability relative to the most probable token, times 2^42, rounded to an integer.
-// Sums of integers do not depend on their order, so a sum over buckets, over vector lanes or over a sorted
-// list is the same number, and no decision of the sampler depends on how it was computed. The functions
-// here use only + - * / of float64, in the order that is written (the build forbids contraction), never the C
-// library: one result on every compiler and instruction set. docs/sampling.md is the specification.
+// Sums of integers are independent of their order: a sum over buckets, vector lanes or a sorted list is the
+// same number, so no choice of the sampler depends on how it is computed. These functions use only + - * / of
+// float64, in the order written (the build forbids contraction), and never the C library, so every compiler
+// and instruction set gives the same result. docs/sampling.md is the specification.
 //
-// Pure functions: any thread.
+// Pure functions, thread-safe.
 
 #include <bit>
 #include <cstddef>
@@ -18,25 +18,25 @@ namespace moeflux {
 inline constexpr unsigned kWeightBits = 42;
 inline constexpr double kFullWeight = 0x1p42;  // of the most probable token
 
-// So many weights are added without overflow.
+// The sum of this many weights does not overflow.
 inline constexpr std::size_t kMaxSampledVocabulary = std::size_t{1} << 21;
 
 namespace detail {
 inline constexpr double kLog2E = 0x1.71547652b82fep+0;
 inline constexpr double kLn2High = 0x1.62e42feep-1;  // 32 bits of ln 2: its product with an exponent is exact
 inline constexpr double kLn2Low = 0x1.a39ef35793c76p-33;
-inline constexpr double kRoundToInteger = 0x1.8p52;  // x + this: the low bits are x, rounded to an integer
+inline constexpr double kRoundToInteger = 0x1.8p52;  // the low bits of x + this are x rounded to an integer
 }  // namespace detail
 
-// How far a token is below the best one: the exponent of its weight, at most 0. Monotone in `logit`: float64
-// subtraction and multiplication by a positive number are.
+// The exponent of a token's weight, at most 0: its distance from the best token. Monotone in `logit`, because
+// float64 subtraction and multiplication by a positive number are.
 inline double exponent_of(float logit, float highest, double inverse_temperature) {
   return (static_cast<double>(logit) - static_cast<double>(highest)) * inverse_temperature;
 }
 
-// e^x 2^42, rounded to the nearest integer; for x <= 0, -infinity included. Below about -29.8 it is 0. x =
-// n ln 2 + r with |r| <= ln 2 / 2, and the series of e^r to r^12 / 12!, whose rest is below 2^-52. Written
-// without branches: compilers make vectors of it.
+// e^x 2^42, rounded to the nearest integer; for x <= 0, including -infinity. 0 below about -29.8. x = n ln 2
+// + r with |r| <= ln 2 / 2, and the series of e^r up to r^12 / 12!, whose remainder is below 2^-52.
+// Branchless, so that compilers vectorize it.
 inline std::uint64_t weight_of(double x) {
   const double bounded = x > -40.0 ? x : -40.0;
   const double shifted = bounded * detail::kLog2E + detail::kRoundToInteger;
@@ -56,12 +56,11 @@ inline std::uint64_t weight_of(double x) {
   sum = sum * r + 1.0;
   sum = sum * r + 1.0;
   const std::uint64_t biased = std::bit_cast<std::uint64_t>(shifted) + (1023 + kWeightBits);
-  const double scaled = sum * std::bit_cast<double>(biased << 52);  // n 2^52 drops out at the top
+  const double scaled = sum * std::bit_cast<double>(biased << 52);  // n 2^52 overflows out of the top
   return std::bit_cast<std::uint64_t>(scaled + 0x1p52) - std::bit_cast<std::uint64_t>(0x1p52);
 }
 
-// ln x for a positive normal x: x = 2^e m with sqrt(1/2) <= m < sqrt 2, and ln m = 2 atanh((m - 1) / (m +
-// 1)).
+// ln x for a positive normal x = 2^e m with sqrt(1/2) <= m < sqrt 2, where ln m = 2 atanh((m - 1) / (m + 1)).
 inline double natural_log(double x) {
   constexpr std::int64_t kSqrtHalfBits = 0x3fe6a09e667f3bcd;
   const std::int64_t bits = std::bit_cast<std::int64_t>(x);

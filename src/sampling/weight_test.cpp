@@ -11,9 +11,9 @@
 namespace moeflux {
 namespace {
 
-TEST(Weight, IsThePowerOfEToWithinOneUnit) {
-  // The series and its roundings err by less than 2^-50 of the value, which is at most 2^42: the nearest
-  // integer is missed only where the exact value lies between two integers.
+TEST(Weight, IsThePowerOfEWithinOneUnit) {
+  // The series and its roundings err by less than 2^-50 of the value, which is at most 2^42. The result
+  // misses the nearest integer only if the exact value lies about halfway between two integers.
   std::mt19937_64 random(1);
   std::uniform_real_distribution<double> exponents(-32, 0);
   for (int i = 0; i < 200000; ++i) {
@@ -22,7 +22,7 @@ TEST(Weight, IsThePowerOfEToWithinOneUnit) {
   }
 }
 
-TEST(Weight, IsFullAtTheTopAndNothingFarBelow) {
+TEST(Weight, IsFullForTheBestTokenAndZeroFarBelowIt) {
   EXPECT_EQ(weight_of(0.0), std::uint64_t{1} << kWeightBits);
   EXPECT_EQ(weight_of(-0.0), std::uint64_t{1} << kWeightBits);
   EXPECT_GT(weight_of(-29.0), 0);
@@ -30,7 +30,7 @@ TEST(Weight, IsFullAtTheTopAndNothingFarBelow) {
     EXPECT_EQ(weight_of(x), 0) << x;
 }
 
-// Bits that every build must give: the sampler's decisions are made of them.
+// Every build must give these bits, because the choices of the sampler depend on them.
 TEST(Weight, HasTheSameBitsEverywhere) {
   EXPECT_EQ(weight_of(-1.0), 1617950892751u);
   EXPECT_EQ(weight_of(-0.5), 2667550051827u);
@@ -40,7 +40,7 @@ TEST(Weight, HasTheSameBitsEverywhere) {
   EXPECT_EQ(mixed, 17473890280517467379u);
 }
 
-TEST(NaturalLog, IsThatOfTheLibraryToAFewUnits) {
+TEST(NaturalLog, AgreesWithTheCLibraryWithinAFewUnits) {
   std::mt19937_64 random(2);
   std::uniform_real_distribution<double> exponents(-40, 40);
   for (int i = 0; i < 100000; ++i) {
@@ -50,7 +50,7 @@ TEST(NaturalLog, IsThatOfTheLibraryToAFewUnits) {
   EXPECT_EQ(natural_log(1.0), 0.0);
 }
 
-// From the known answers that its authors publish.
+// The known answers published by the authors.
 TEST(Philox, GivesTheKnownAnswers) {
   EXPECT_EQ(philox4x32_10({0, 0, 0, 0}, {0, 0}),
             (PhiloxCounter{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));

@@ -13,14 +13,14 @@
 namespace moeflux {
 namespace {
 
-// Headers of all shards together, so that thousands of shards with large headers cannot add up without bound.
+// Bounds the memory for headers, however many shards there are.
 class HeaderBudget {
  public:
   Status spend(std::uint64_t bytes, const std::filesystem::path& path) {
     if (bytes > left_)
       return Error{ErrorCode::corrupt_data,
-                   fmt::format("{}: the headers of all shards together exceed {} bytes", path.string(),
-                               kMaxHeaderBytesOfSource)};
+                   fmt::format("{}: the headers of all shards together exceed the limit of {} bytes",
+                               path.string(), kMaxHeaderBytesOfSource)};
     left_ -= bytes;
     return {};
   }
@@ -39,7 +39,7 @@ Status add_shard(FileSystem& files, const std::filesystem::path& path, TensorCat
     return Error{ErrorCode::corrupt_data, fmt::format("{}: all shards together have more than {} tensors",
                                                       path.string(), kMaxTensorsInSource)};
   if (header.unclaimed_bytes > 0)
-    notes.push_back(fmt::format("{}: {} belong to no tensor", path.filename().string(),
+    notes.push_back(fmt::format("{}: {} of data belong to no tensor", path.filename().string(),
                                 human_bytes(header.unclaimed_bytes)));
   tensors.insert(tensors.end(), std::move_iterator(header.tensors.begin()),
                  std::move_iterator(header.tensors.end()));
@@ -69,7 +69,7 @@ Status check_against_index(std::string_view index, const std::string& what, cons
     if (tensor == nullptr)
       return Error{ErrorCode::not_found, fmt::format("{}: tensor '{}' should be in {}, but is not there",
                                                      what, printable(name), file)};
-    if (++listed > catalog.all().size())  // all of them are there, so they are not all different
+    if (++listed > catalog.all().size())  // more entries than tensors, all of which exist: some are repeated
       return Error{ErrorCode::corrupt_data,
                    fmt::format("{}: lists tensors twice, '{}' or others before it", what, printable(name))};
     const std::string& found = files[tensor->bytes.file.index()];
@@ -100,7 +100,7 @@ Result<TensorCatalog> open_checkpoint_tensors(FileSystem& files, const std::file
   }
   const std::string what = index_path.string();
   std::set<std::string> shards;
-  {  // the index is read twice, so that its text is not in memory beside the headers'
+  {  // the index is read twice, so that its text and the headers are never in memory together
     MF_TRY(const std::string index, files.read_text(index_path, kMaxIndexBytes));
     MF_TRY(shards, shard_names(index, what));
   }

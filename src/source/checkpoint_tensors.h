@@ -1,5 +1,6 @@
 #pragma once
-// The tensors of a checkpoint directory: one model.safetensors, or shards and their index.
+// The tensors of a checkpoint directory: a single model.safetensors, or shards with an index.
+// Free functions: any thread.
 
 #include <filesystem>
 
@@ -11,12 +12,12 @@
 
 namespace moeflux {
 
-// Of all shards together, so that opening any source stays within 100 MB: 200 bytes for each of 200,000
-// tensors.
+// Limit for the headers of all shards together: 200 bytes for each of 200,000 tensors. It keeps opening any
+// source within 100 MB.
 inline constexpr std::uint64_t kMaxHeaderBytesOfSource = 40u << 20;
 
-// Opens every shard and reads its header. With an index, each tensor must be in the shard that the index
-// says.
+// Opens every shard and reads its header. If there is an index, each tensor that it lists must be in the
+// shard it names.
 Result<TensorCatalog> open_checkpoint_tensors(FileSystem& files, const std::filesystem::path& directory,
                                               Notes& notes);
 

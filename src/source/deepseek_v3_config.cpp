@@ -9,7 +9,7 @@
 namespace moeflux {
 namespace {
 
-// Settings that other releases of this code know and that would change the answer.
+// Rejects settings that other releases of these models use and that would change the results.
 Status refuse_variants(const ObjectReader& config) {
   MF_TRY_STATUS(config.only("hidden_act", "silu"));
   MF_TRY_STATUS(config.only("attention_bias", false));
@@ -21,23 +21,23 @@ Status refuse_variants(const ObjectReader& config) {
 
 Result<MlaConfig> read_mla(const ObjectReader& config, Notes& notes) {
   MlaConfig mla{};
-  MF_TRY(mla.heads, config.size("num_attention_heads", 65536));
+  MF_TRY(mla.heads, config.size("num_attention_heads", kMaxHeads));
   if (config.value("q_lora_rank") == nullptr) return config.missing("q_lora_rank");
-  if (config.has("q_lora_rank")) {  // null: queries are projected in one step
+  if (config.has("q_lora_rank")) {  // null: queries are projected in a single step
     MF_TRY(const std::uint32_t rank, config.size("q_lora_rank", kMaxDim));
     mla.query_latent_dim = rank;
   }
   MF_TRY(mla.latent_dim, config.size("kv_lora_rank", kMaxDim / 2));
-  MF_TRY(mla.nope_dim, config.size("qk_nope_head_dim", 65536));
-  MF_TRY(mla.rope_dim, config.size("qk_rope_head_dim", 65536));
-  MF_TRY(mla.value_dim, config.size("v_head_dim", 65536));
+  MF_TRY(mla.nope_dim, config.size("qk_nope_head_dim", kMaxHeads));
+  MF_TRY(mla.rope_dim, config.size("qk_rope_head_dim", kMaxHeads));
+  MF_TRY(mla.value_dim, config.size("v_head_dim", kMaxHeads));
   if (mla.rope_dim % 2 != 0) return config.wrong("qk_rope_head_dim", "an even number");
   const std::uint64_t widest =
       std::max({std::uint64_t{mla.nope_dim} + mla.rope_dim, std::uint64_t{mla.nope_dim} + mla.value_dim,
                 std::uint64_t{mla.latent_dim}});
   if (mla.heads * widest > kMaxDim)
     return config.wrong("num_attention_heads",
-                        fmt::format("so that all heads together are at most {} wide", kMaxDim));
+                        fmt::format("small enough that all heads together are at most {} wide", kMaxDim));
   MF_TRY(const RopeKeys rope, read_rope_keys(config, notes));
   bool interleaved = true;
   if (config.has("rope_interleave")) {
@@ -59,7 +59,7 @@ Result<MoeConfig> read_moe(const ObjectReader& config) {
   if (moe.experts % router.groups != 0)
     return config.wrong("n_group", fmt::format("a divisor of n_routed_experts {}", moe.experts));
   const std::uint32_t group_size = moe.experts / router.groups;
-  if (group_size < 2)  // a group's score is the sum of its two best
+  if (group_size < 2)  // a group's score is the sum of its two best experts
     return config.wrong("n_group", fmt::format("at most half of n_routed_experts {}", moe.experts));
   MF_TRY(router.groups_kept, config.size("topk_group", router.groups));
   MF_TRY(moe.experts_per_token, config.size("num_experts_per_tok", router.groups_kept * group_size));
@@ -68,7 +68,9 @@ Result<MoeConfig> read_moe(const ObjectReader& config) {
   moe.router = router;
   MF_TRY(const std::uint32_t shared, config.size("n_shared_experts", 1024, 0));
   if (std::uint64_t{shared} * moe.hidden_dim > kMaxDim)
-    return config.wrong("n_shared_experts", fmt::format("so that all together are at most {} wide", kMaxDim));
+    return config.wrong(
+        "n_shared_experts",
+        fmt::format("small enough that all shared experts together are at most {} wide", kMaxDim));
   if (shared > 0) moe.shared = SharedExpertConfig{.hidden_dim = shared * moe.hidden_dim, .gated = false};
   return moe;
 }

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "base/testing/states.h"
 #include "source/model_config.h"
 #include "source/testing/goldens.h"
 #include "source/testing/parsed_config.h"
@@ -11,8 +12,8 @@
 namespace moeflux {
 namespace {
 
+using test::States;
 using testing::ElementsAre;
-using testing::HasSubstr;
 using testing::IsEmpty;
 
 Json tiny() { return tiny_deepseek_mlx().config; }
@@ -23,7 +24,7 @@ const GroupedSigmoidRouterConfig& router_of(const ParsedConfig& config) {
   return std::get<GroupedSigmoidRouterConfig>(moe_of(config).router);
 }
 
-TEST(DeepseekConfig, OfTheGoldenCheckpointIsReadWhole) {
+TEST(DeepseekConfig, ReadsTheGoldenCheckpoint) {
   const auto config = parsed(read_config(golden("deepseekv3-tiny-mlx4")));
   ASSERT_TRUE(config) << config.message();
   EXPECT_EQ(config->family, Family::deepseek_v3);
@@ -56,7 +57,7 @@ TEST(DeepseekConfig, IsTheSameForEveryFormatOfAModel) {
   }
 }
 
-TEST(DeepseekConfig, OfThePublishedModelIsRead) {
+TEST(DeepseekConfig, ReadsThePublishedModel) {
   const auto config = parsed(Json::parse(R"({
       "architectures": ["DeepseekV3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
       "auto_map": {"AutoConfig": "configuration_deepseek.DeepseekV3Config"}, "aux_loss_alpha": 0.001,
@@ -80,15 +81,16 @@ TEST(DeepseekConfig, OfThePublishedModelIsRead) {
   EXPECT_THAT(config.notes, IsEmpty());
 }
 
-TEST(DeepseekConfig, MayProjectQueriesInOneStep) {
+TEST(DeepseekConfig, AllowsQueriesWithoutALatent) {
   const auto config = parsed(with(tiny(), {{"q_lora_rank", nullptr}}));
   ASSERT_TRUE(config) << config.message();
   EXPECT_EQ(mla_of(config).query_latent_dim, std::nullopt);
   EXPECT_EQ(mla_of(parsed(tiny())).query_latent_dim, 64u);
-  EXPECT_EQ(parsed(without(tiny(), {"q_lora_rank"})).message(), "config.json: 'q_lora_rank' is missing");
+  EXPECT_THAT(parsed(without(tiny(), {"q_lora_rank"})).message(),
+              States("config.json", "'q_lora_rank'", "missing"));
 }
 
-TEST(DeepseekConfig, HasAsManyDenseFirstLayersAsItSays) {
+TEST(DeepseekConfig, ReadsTheNumberOfDenseLayers) {
   for (const std::size_t dense : {0u, 1u, 2u}) {
     const auto config = parsed(with(tiny(), {{"first_k_dense_replace", dense}}));
     ASSERT_TRUE(config) << config.message();
@@ -96,14 +98,14 @@ TEST(DeepseekConfig, HasAsManyDenseFirstLayersAsItSays) {
       EXPECT_EQ(std::holds_alternative<DenseMlpConfig>(config->layers[i].mlp), i < dense);
   }
   EXPECT_THAT(parsed(with(tiny(), {{"first_k_dense_replace", 3}})).message(),
-              HasSubstr("'first_k_dense_replace' must be a whole number from 0 to 2, found 3"));
+              States("'first_k_dense_replace'", 0, 2, 3, "number"));
 }
 
 TEST(DeepseekConfig, WithoutDenseLayersNeedsNoDenseSize) {
   const auto config = parsed(with(without(tiny(), {"intermediate_size"}), {{"first_k_dense_replace", 0}}));
   EXPECT_TRUE(config) << config.message();
-  EXPECT_EQ(parsed(without(tiny(), {"intermediate_size"})).message(),
-            "config.json: 'intermediate_size' is missing");
+  EXPECT_THAT(parsed(without(tiny(), {"intermediate_size"})).message(),
+              States("config.json", "'intermediate_size'", "missing"));
 }
 
 TEST(DeepseekConfig, JoinsItsSharedExperts) {
@@ -112,7 +114,7 @@ TEST(DeepseekConfig, JoinsItsSharedExperts) {
   EXPECT_EQ(moe_of(parsed(with(tiny(), {{"n_shared_experts", 2}}))).shared, (SharedExpertConfig{128, false}));
 }
 
-TEST(DeepseekConfig, NormalisesTheChosenWeightsOrNot) {
+TEST(DeepseekConfig, ReadsTheNormalizationOfWeights) {
   EXPECT_TRUE(router_of(parsed(tiny())).normalise);
   EXPECT_FALSE(router_of(parsed(with(tiny(), {{"norm_topk_prob", false}}))).normalise);
 }
@@ -123,7 +125,7 @@ TEST(DeepseekConfig, HasPlainRopeOrYarn) {
   EXPECT_TRUE(mla_of(parsed(read_config(golden("deepseekv3-tiny-mlx4")))).rope.yarn);
 }
 
-TEST(DeepseekConfig, PairsRotaryChannelsAsItSays) {
+TEST(DeepseekConfig, ReadsThePairingOfRotaryChannels) {
   EXPECT_EQ(mla_of(parsed(tiny())).rope.pairing, RopePairing::interleaved);
   EXPECT_EQ(mla_of(parsed(with(tiny(), {{"rope_interleave", true}}))).rope.pairing, RopePairing::interleaved);
   EXPECT_EQ(mla_of(parsed(with(tiny(), {{"rope_interleave", false}}))).rope.pairing, RopePairing::half_split);
@@ -136,14 +138,12 @@ TEST(DeepseekConfig, MayTieItsEmbeddings) {
 
 class DeepseekKey : public testing::TestWithParam<const char*> {};
 
-TEST_P(DeepseekKey, IsNamedWhenItIsMissing) {
-  EXPECT_EQ(parsed(without(tiny(), {GetParam()})).message(),
-            std::string("config.json: '") + GetParam() + "' is missing");
+TEST_P(DeepseekKey, IsNamedIfMissing) {
+  EXPECT_THAT(parsed(without(tiny(), {GetParam()})).message(), States("config.json", GetParam(), "missing"));
 }
 
-TEST_P(DeepseekKey, IsNamedWhenItIsOfAnotherKind) {
-  EXPECT_THAT(parsed(with(tiny(), {{GetParam(), "text"}})).message(),
-              HasSubstr(std::string("'") + GetParam() + "' must be "));
+TEST_P(DeepseekKey, IsNamedIfOfAnotherType) {
+  EXPECT_THAT(parsed(with(tiny(), {{GetParam(), "text"}})).message(), States(GetParam()));
 }
 
 INSTANTIATE_TEST_SUITE_P(, DeepseekKey,
@@ -164,12 +164,11 @@ void PrintTo(const Variant& variant, std::ostream* out) { *out << variant.key; }
 
 class DeepseekVariant : public testing::TestWithParam<Variant> {};
 
-TEST_P(DeepseekVariant, IsRefusedByName) {
+TEST_P(DeepseekVariant, IsRejectedByName) {
   const auto config = parsed(with(tiny(), {{GetParam().key, GetParam().value}}));
   ASSERT_FALSE(config);
   EXPECT_EQ(config.model.error().code(), ErrorCode::unsupported);
-  EXPECT_THAT(config.message(),
-              HasSubstr(std::string("'") + GetParam().key + "' is " + GetParam().value.dump()));
+  EXPECT_THAT(config.message(), States(GetParam().key, GetParam().value.dump()));
 }
 
 INSTANTIATE_TEST_SUITE_P(, DeepseekVariant,
@@ -178,25 +177,23 @@ INSTANTIATE_TEST_SUITE_P(, DeepseekVariant,
                                          Variant{"moe_layer_freq", 2}),
                          [](const auto& param_info) { return std::string(param_info.param.key); });
 
-TEST(DeepseekConfig, WantsGroupsThatDivideItsExperts) {
+TEST(DeepseekConfig, RequiresGroupsThatDivideTheExperts) {
   EXPECT_THAT(parsed(with(tiny(), {{"n_group", 3}})).message(),
-              HasSubstr("'n_group' must be a divisor of n_routed_experts 4, found 3"));
-  EXPECT_THAT(parsed(with(tiny(), {{"n_group", 4}})).message(),
-              HasSubstr("'n_group' must be at most half of n_routed_experts 4, found 4"));
-  EXPECT_THAT(parsed(with(tiny(), {{"topk_group", 3}})).message(),
-              HasSubstr("'topk_group' must be a whole number from 1 to 2, found 3"));
+              States("'n_group'", "n_routed_experts", 4, 3));
+  EXPECT_THAT(parsed(with(tiny(), {{"n_group", 4}})).message(), States("'n_group'", "n_routed_experts", 4));
+  EXPECT_THAT(parsed(with(tiny(), {{"topk_group", 3}})).message(), States("'topk_group'", 1, 2, 3, "number"));
   EXPECT_THAT(parsed(with(tiny(), {{"num_experts_per_tok", 3}})).message(),
-              HasSubstr("'num_experts_per_tok' must be a whole number from 1 to 2, found 3"));
+              States("'num_experts_per_tok'", 1, 2, 3, "number"));
 }
 
 TEST(DeepseekConfig, BoundsProductsOfSizes) {
   EXPECT_THAT(parsed(with(tiny(), {{"num_attention_heads", 65536}, {"qk_nope_head_dim", 65536}})).message(),
-              HasSubstr("'num_attention_heads' must be so that all heads together are at most 4194304 wide"));
+              States("'num_attention_heads'", 4194304));
   EXPECT_THAT(
       parsed(with(tiny(), {{"n_shared_experts", 1024}, {"moe_intermediate_size", 1 << 20}})).message(),
-      HasSubstr("'n_shared_experts' must be so that all together"));
+      States("'n_shared_experts'"));
   EXPECT_THAT(parsed(with(tiny(), {{"qk_rope_head_dim", 15}})).message(),
-              HasSubstr("'qk_rope_head_dim' must be an even number, found 15"));
+              States("'qk_rope_head_dim'", 15, "number"));
 }
 
 }  // namespace

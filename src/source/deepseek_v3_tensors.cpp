@@ -27,7 +27,7 @@ Status map_attention(TensorMapper& mapper, const std::string& layer, const MlaCo
                               {mla.latent_dim + mla.rope_dim, "kv_lora_rank+qk_rope_head_dim"}, dim));
   MF_TRY_STATUS(mapper.norm(base + "kv_a_layernorm", latent));
 
-  // Newer MLX conversions split kv_b_proj by head into its key part, transposed, and its value part.
+  // Newer MLX conversions split kv_b_proj per head into a transposed key part and a value part.
   const std::string module = mapper.prefix() + base;
   const bool split = !mapper.catalog().with_prefix(module + "embed_q.").empty() ||
                      !mapper.catalog().with_prefix(module + "unembed_out.").empty();
@@ -52,7 +52,7 @@ Status map_moe(TensorMapper& mapper, const std::string& layer, const MoeConfig& 
                        {moe.shared->hidden_dim, "n_shared_experts*moe_intermediate_size"}, dim);
 }
 
-// Layers beyond the last one hold multi-token prediction; "rotary_emb.inv_freq" is derived from the config.
+// Layers past the last one are for multi-token prediction; "rotary_emb.inv_freq" is derived from the config.
 void skip_bystanders(TensorMapper& mapper, std::size_t layers, Notes& notes) {
   for (std::size_t i = layers; i < layers + 8; ++i)
     mapper.skip(fmt::format("{}layers.{}.", kBody, i), "multi-token prediction is not used", notes);

@@ -45,7 +45,7 @@ Result<SourceExperts> SafetensorsExperts::fused(const std::string& mlp, const Ex
 }
 
 Result<SourceExperts> SafetensorsExperts::separate(const std::string& mlp, const ExpertDims& dims) {
-  std::vector<ExpertMatrices> experts;  // as large as the tensors allow, not as the config claims
+  std::vector<ExpertMatrices> experts;  // grows with the tensors found, not with the count the config claims
   experts.reserve(std::min(dims.experts.size,
                            std::uint64_t{resolver_.catalog().with_prefix(mlp + ".experts.").size() / 3}));
   for (std::uint64_t i = 0; i < dims.experts.size; ++i) {

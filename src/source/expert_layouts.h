@@ -1,11 +1,10 @@
 #pragma once
-// Where a layer's routed experts are.
+// Locates a layer's routed experts in a source.
 //
-// An ExpertLocator knows one kind of source. For safetensors there are three layouts, found by the names
-// that are there:
+// There is one ExpertLocator per kind of source. Safetensors have three layouts, recognized by tensor names:
 //   stacked   mlp.switch_mlp.{gate,up,down}_proj.*   [experts, ...]; MLX, quantized or not
 //   fused     mlp.experts.{gate_up_proj,down_proj}   [experts, 2*hidden, dim], gate before up; Hugging Face
-//   separate  mlp.experts.N.{gate,up,down}_proj.*    one by one, any encoding; Hugging Face
+//   separate  mlp.experts.N.{gate,up,down}_proj.*    one tensor per matrix, any encoding; Hugging Face
 // One thread at a time.
 
 #include <string>
@@ -17,7 +16,7 @@
 
 namespace moeflux {
 
-// The dimensions of a layer's experts, with the config keys that say so.
+// The dimensions of a layer's experts, with the config keys they come from.
 struct ExpertDims {
   Dim experts;
   Dim hidden;
@@ -28,7 +27,7 @@ class ExpertLocator {
  public:
   virtual ~ExpertLocator() = default;
 
-  // The experts of `layer`, whose tensors' names begin with `mlp` ("model.layers.3.mlp").
+  // The experts of `layer`, whose tensor names begin with `mlp` ("model.layers.3.mlp").
   virtual Result<SourceExperts> locate(LayerId layer, const std::string& mlp, const ExpertDims& dims) = 0;
 };
 

@@ -1,6 +1,6 @@
 #pragma once
-// What the parsers of this folder are not given: base/json_tokens.h, with its limit and its messages. Pure function: any
-// thread.
+// Rejects JSON that would make the streaming parsers of this folder use too much memory, before they run:
+// applies base/json_tokens.h with one limit and reports an Error. Pure function: any thread.
 
 #include <cstddef>
 #include <string_view>
@@ -9,7 +9,7 @@
 
 namespace moeflux {
 
-// Of a string, a number or a word, with the space before it, which the library keeps as well.
+// The longest string, number or word, including the space before it, which the JSON library buffers as well.
 inline constexpr std::size_t kMaxJsonTokenBytes = 1u << 20;
 
 // `what` names the document in messages.

@@ -11,7 +11,7 @@
 namespace moeflux {
 namespace {
 
-// The part of `range` that holds `rows` rows from `first_row` on, when it holds `of_rows` rows in all.
+// The bytes of `rows` rows from `first_row` on, in a range that holds `of_rows` rows.
 ByteRange rows_of(const ByteRange& range, std::uint64_t first_row, std::uint64_t rows,
                   std::uint64_t of_rows) {
   const std::uint64_t row_bytes = range.size / of_rows;
@@ -24,7 +24,7 @@ Status fill(const TensorCatalog& catalog, const ByteRange& range, std::vector<st
   return catalog.file(range.file).read_exactly(range.offset, buffer);
 }
 
-// `numbers` is row `row` of a slice that begins at `first_row`, decoded.
+// `numbers`: the decoded row `row` of a slice that begins at `first_row`.
 Status check_row(const TensorCatalog& catalog, const SourceMatrix& matrix, std::string_view name,
                  std::uint64_t first_row, const MatrixView& slice, std::uint64_t row,
                  std::span<const float> numbers) {
@@ -69,7 +69,7 @@ Status check_finite(const TensorCatalog& catalog, const SourceMatrix& matrix, st
     decode_row(rows, row, numbers);
     MF_TRY_STATUS(check_row(catalog, matrix, name, first_row, rows, row, numbers));
   }
-  return {};  // only products overflow, and decoding found none that does
+  return {};  // not reached: the number that is_finite() found was reported above
 }
 
 Status decode_rows(const TensorCatalog& catalog, const SourceMatrix& matrix, std::string_view name,

@@ -21,7 +21,7 @@ std::vector<Dim> with(std::vector<Dim> lead, Dim rows, Dim cols) {
   return lead;
 }
 
-// All but the last dimension are as expected, and there is a last one.
+// True if all dimensions but the last match and a last one exists.
 bool leads_with(const std::vector<std::uint64_t>& shape, const std::vector<Dim>& lead, Dim rows) {
   if (shape.size() != lead.size() + 2) return false;
   for (std::size_t i = 0; i < lead.size(); ++i)
@@ -29,7 +29,7 @@ bool leads_with(const std::vector<std::uint64_t>& shape, const std::vector<Dim>&
   return shape[lead.size()] == rows.size;
 }
 
-// The first of `count` equal matrices in three tensors, and the distances to the next.
+// The first of `count` equal matrices in three tensors, and the distances to the next one.
 StackedMatrix stack_of(SourceMatrix whole, std::uint64_t count) {
   StackedMatrix stack{whole, whole.codes.size / count, whole.scales.size / count, whole.biases.size / count};
   stack.first.codes.size = stack.codes_stride;
@@ -101,20 +101,21 @@ Result<StackedMatrix> MatrixResolver::resolve_affine(const std::string& module, 
   if (!leads_with(weight.shape, lead, rows)) return mismatch(weight, logical);
   if (!leads_with(scales->shape, lead, rows)) return mismatch(*scales, logical);
 
-  // bits = 32 words / columns; group = columns / scales. Both must come out whole.
+  // bits = 32 * words / columns; group = columns / scales. Both must be whole.
   const auto word_bits = checked_multiply(weight.shape.back(), 32);
   const std::uint64_t groups = scales->shape.back();
   if (!word_bits || *word_bits % cols.size != 0 || !is_affine_bits(*word_bits / cols.size))
     return Error{
         ErrorCode::corrupt_data,
-        fmt::format("{}: tensor '{}' has {} words a row for {} columns ({}), which is not 2, 3, 4, 5, 6 or 8 "
-                    "bits each",
-                    file_of(weight), weight.name, weight.shape.back(), cols.size, cols.key)};
+        fmt::format(
+            "{}: tensor '{}' has {} words per row for {} columns ({}), which is not 2, 3, 4, 5, 6 or 8 "
+            "bits each",
+            file_of(weight), weight.name, weight.shape.back(), cols.size, cols.key)};
   if (groups == 0 || cols.size % groups != 0 || !is_affine_group(cols.size / groups))
     return Error{
         ErrorCode::corrupt_data,
         fmt::format(
-            "{}: tensor '{}' has {} scales a row for {} columns ({}), which is not groups of 32, 64 or "
+            "{}: tensor '{}' has {} scales per row for {} columns ({}), which is not groups of 32, 64 or "
             "128",
             file_of(*scales), scales->name, groups, cols.size, cols.key)};
   if (!is_plain_float(scales->dtype))
@@ -215,7 +216,7 @@ Result<SourceMatrix> MatrixResolver::plain(const std::string& tensor, std::vecto
     return Error{ErrorCode::unsupported, fmt::format("{}: tensor '{}' is {}; expected BF16, F16 or F32",
                                                      file_of(*entry), entry->name, name_of(entry->dtype))};
   const std::uint64_t rows = shape.size() == 1 ? 1 : shape[0].size;
-  std::uint64_t cols = 1;  // the shape exists in a file, so its product fits
+  std::uint64_t cols = 1;  // cannot overflow: the shape was checked against the bytes of its file
   for (std::size_t i = shape.size() == 1 ? 0 : 1; i < shape.size(); ++i) cols *= shape[i].size;
   return SourceMatrix{.rows = rows,
                       .cols = cols,

@@ -1,10 +1,10 @@
 #pragma once
 // Finds the matrices of a model among the tensors of a source.
 //
-// A module is quantized if its tensors say so (`.scales` beside `.weight`, or e4m3 with
-// `.weight_scale_inv`); its encoding follows from their shapes and is cross-checked with the config. Every
-// error names the tensor, its file, what was expected (with the config keys that say so) and what was
-// found. The resolver remembers which tensors were used. One thread at a time.
+// Whether a module is quantized depends on its tensors (`.scales` beside `.weight`, or e4m3 with
+// `.weight_scale_inv`). Its encoding follows from their shapes and is checked against the config. Every error
+// gives the tensor, its file, the expected value with the config keys it comes from, and the value found. The
+// resolver records which tensors were used. One thread at a time.
 
 #include <cstdint>
 #include <string>
@@ -18,7 +18,7 @@
 
 namespace moeflux {
 
-// A dimension that a tensor must have, and the config keys that say so.
+// A dimension that a tensor must have, and the config keys it comes from.
 struct Dim {
   std::uint64_t size;
   std::string_view key;
@@ -31,25 +31,25 @@ class MatrixResolver {
 
   const TensorCatalog& catalog() const { return catalog_; }
 
-  // The matrix of `module` ("model.layers.0.mlp.gate"), in any encoding: [rows, cols].
+  // The matrix [rows, cols] of `module` ("model.layers.0.mlp.gate"), in any encoding.
   Result<SourceMatrix> matrix(const std::string& module, Dim rows, Dim cols);
 
   // `count` matrices stacked in one tensor: [count, rows, cols].
   Result<StackedMatrix> stacked(const std::string& module, Dim count, Dim rows, Dim cols);
 
-  // The same for a tensor whose name has no ".weight" and which is never quantized.
+  // The same for a tensor that has no ".weight" in its name and is never quantized.
   Result<StackedMatrix> stacked_plain(const std::string& tensor, Dim count, Dim rows, Dim cols);
 
-  // A tensor of plain floats by its full name, with exactly this shape, as a matrix of `rows` by the rest.
+  // A tensor of plain floats by its full name, with exactly this shape. The first dimension becomes the rows.
   Result<SourceMatrix> plain(const std::string& tensor, std::vector<Dim> shape);
 
-  // Marks every tensor whose name begins with `prefix` as known, and says how many and how many bytes.
+  // Marks every tensor whose name begins with `prefix` as used; returns their number and bytes.
   struct Skipped {
     std::uint64_t tensors = 0, bytes = 0;
   };
   Skipped skip(std::string_view prefix);
 
-  // What no call has used or skipped.
+  // The tensors that no call has used or skipped.
   std::vector<const TensorEntry*> unused() const;
 
  private:

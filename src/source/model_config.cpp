@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kMaxTheta = 1e12;
 
-// The same quantity under its new and its old spelling. The new one wins.
+// One quantity under its new and its old key. The new key wins.
 Result<std::optional<double>> new_or_old(const ObjectReader* newer, const ObjectReader& older,
                                          std::string_view key, double minimum, double maximum, Notes& notes) {
   const bool has_new = newer != nullptr && newer->has(key);
@@ -53,7 +53,7 @@ Result<std::optional<YarnConfig>> read_yarn(const ObjectReader& scaling, Notes& 
   return std::optional(yarn);
 }
 
-// Keys of published configs that shape nothing in a forward pass.
+// Keys of published configs that do not affect the forward pass.
 constexpr std::array<std::string_view, 65> kBystanders{"_name_or_path",
                                                        "_attn_implementation",
                                                        "_attn_implementation_autoset",

@@ -1,5 +1,5 @@
 #pragma once
-// What the opener of a source wants its user to know although nothing is wrong: a tensor skipped, a key ignored.
+// Facts worth telling the user that are not errors: a tensor skipped, a key ignored.
 
 #include <string>
 #include <vector>

@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The original has no key for these; they were constants of the program.
+// Constants of the original program that its files do not record.
 constexpr std::uint32_t kOriginalPositions = 1u << 20;
 constexpr std::uint32_t kOriginalBits = 4;  // of a U32 tensor without "bits"
 constexpr std::uint32_t kOriginalGroup = 64;
@@ -37,7 +37,7 @@ Result<std::uint64_t> whole_number(const ObjectReader& tensor, std::string_view 
   return value->get<std::uint64_t>();
 }
 
-// One entry of "tensors", checked against the size of the file that it points into.
+// One entry of "tensors", checked against the size of the weights file.
 Result<TensorEntry> parse_tensor(const std::string& name, const Json& value, std::string_view what,
                                  std::uint64_t weights_bytes, FileId weights) {
   MF_TRY(const ObjectReader reader,
@@ -69,10 +69,10 @@ Result<TensorEntry> parse_tensor(const std::string& name, const Json& value, std
   return tensor;
 }
 
-// The config block, completed by what the original knew without being told.
+// The config block, completed with the constants of the original program.
 Result<ModelConfig> parse_config(const Json& config, std::string where, Notes& notes) {
   Json completed = config;
-  // Two keys, so that a config without one of them is still told which one is missing.
+  // Checks two keys, so that the error for a config without one of them names the missing one.
   const bool deepseek = completed.contains("n_routed_experts") || completed.contains("kv_lora_rank");
   completed["model_type"] = deepseek ? "deepseek_v3" : "qwen3_5_moe";
   if (!completed.contains("max_position_embeddings")) {
@@ -129,7 +129,7 @@ Result<std::optional<OriginalPaths>> find_original(FileSystem& files, const fs::
     MF_TRY(auto siblings, paths_if_there(files, whole.parent_path() / (stem + "-artifacts"),
                                          whole.parent_path() / (stem + "-root")));
     if (!siblings) continue;
-    // NAME-artifacts may also be the name of a folder that holds all of it.
+    // A folder that holds all artifacts may also be called NAME-artifacts.
     MF_TRY(const bool has_root, files.exists(siblings->experts_root));
     if (has_root || !paths) return siblings;
   }

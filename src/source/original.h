@@ -2,10 +2,10 @@
 // The artifacts of the original moeflux and flash-moe: model_weights.bin and .json,
 // packed_experts/layer_NN.bin.
 //
-// model_weights.json lists the resident tensors by offset into model_weights.bin and carries a config block.
-// layer_NN.bin holds the experts of a layer back to back, each as nine parts: gate weight, scales, biases, up
-// weight, scales, biases, down weight, scales, biases; 4-bit in packed_experts/, 2-bit in
-// packed_experts_2bit/. docs/formats/original.md has the bytes. One thread at a time.
+// model_weights.json lists the resident tensors by offset into model_weights.bin and contains a config block.
+// layer_NN.bin holds the experts of a layer back to back, each in nine parts: weight, scales and biases of
+// gate, of up and of down. Experts are 4-bit in packed_experts/ and 2-bit in packed_experts_2bit/.
+// docs/formats/original.md describes the bytes. One thread at a time.
 
 #include <filesystem>
 #include <memory>
@@ -30,27 +30,28 @@ struct OriginalPaths {
   std::filesystem::path experts_root;  // holds packed_experts/
 };
 
-// The artifacts that belong to `directory`, in any of the layouts that the original's converters wrote:
-//   artifacts/model_weights.*, root/packed_experts and mlx/ in it, or it is one of these three;
-//   all of it in one folder;
-//   siblings NAME-mlx-4bit, NAME-artifacts and NAME-root, one of which it is.
+// The artifacts that `directory` belongs to, in any of the layouts that the original's converters wrote, or
+// nullopt:
+//   artifacts/model_weights.*, root/packed_experts and mlx/ below `directory`, or it is one of the three;
+//   everything in one folder;
+//   siblings NAME-mlx-4bit, NAME-artifacts and NAME-root, of which `directory` is one.
 Result<std::optional<OriginalPaths>> find_original(FileSystem& files, const std::filesystem::path& directory);
 
-// What model_weights.json says. Offsets count from the beginning of model_weights.bin.
+// The contents of model_weights.json. Offsets count from the beginning of model_weights.bin.
 struct OriginalManifest {
   ModelConfig config;
   Quantization quantization;
   std::vector<TensorEntry> tensors;
 };
 
-// `weights_bytes` is the size of model_weights.bin, which the tensors must fit in.
+// The tensors must fit into model_weights.bin, which has `weights_bytes` bytes.
 Result<OriginalManifest> parse_original_manifest(std::string_view json, std::string_view what,
                                                  std::uint64_t weights_bytes, FileId weights, Notes& notes);
 
-// Experts in layer_NN.bin; opens each file as it is asked for and keeps it in the catalog.
+// Experts in layer_NN.bin. Opens each file on first use and keeps it in the catalog.
 class OriginalExperts final : public ExpertLocator {
  public:
-  // 4-bit experts when they are there, else 2-bit ones; `not_found` when there are none.
+  // 4-bit experts if present, else 2-bit ones, else `not_found`.
   static Result<OriginalExperts> find(FileSystem& files, TensorCatalog& catalog,
                                       const std::filesystem::path& root, Notes& notes);
 

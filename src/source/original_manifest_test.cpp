@@ -5,13 +5,14 @@
 
 #include <string>
 
+#include "base/testing/states.h"
 #include "source/original.h"
 #include "source/testing/original_builder.h"
 
 namespace moeflux {
 namespace {
 
-using testing::HasSubstr;
+using test::States;
 
 const std::string kEmbedding = "model.embed_tokens.weight";
 const std::string kGate = "model.layers.0.mlp.gate.weight";
@@ -46,7 +47,7 @@ TEST_F(OriginalManifestFile, ListsTensorsByOffsetIntoTheWeights) {
   EXPECT_EQ(parsed->config.family, Family::qwen3_5_moe);
 }
 
-TEST_F(OriginalManifestFile, SaysTheBitsOfEachTensor) {
+TEST_F(OriginalManifestFile, ReadsTheBitsOfEachTensor) {
   const auto parsed = parse();
   ASSERT_TRUE(parsed) << parsed.error().message();
   EXPECT_EQ(parsed->quantization.of_module("model.embed_tokens"), (AffineParameters{4, 64}));
@@ -61,75 +62,75 @@ TEST_F(OriginalManifestFile, WithoutBitsMeansFour) {
   EXPECT_EQ(parsed->quantization.of_module("model.layers.0.mlp.gate"), (AffineParameters{4, 64}));
 }
 
-TEST_F(OriginalManifestFile, NeedsItsTwoParts) {
+TEST_F(OriginalManifestFile, RequiresItsTwoParts) {
   manifest.erase("tensors");
-  EXPECT_EQ(refusal(), "manifest.json: 'tensors' is missing");
+  EXPECT_THAT(refusal(), States("manifest.json", "'tensors'", "missing"));
   manifest["tensors"] = 1;
-  EXPECT_EQ(refusal(), "manifest.json: 'tensors' must be an object, found 1");
+  EXPECT_THAT(refusal(), States("manifest.json", "'tensors'", 1, "object"));
   manifest["tensors"] = Json::object();
   manifest["config"] = "none";
-  EXPECT_EQ(refusal(), "manifest.json: 'config' must be an object, found \"none\"");
+  EXPECT_THAT(refusal(), States("none", "manifest.json", "'config'", "object"));
   manifest.erase("config");
-  EXPECT_EQ(refusal(), "manifest.json: 'config' is missing");
+  EXPECT_THAT(refusal(), States("manifest.json", "'config'", "missing"));
 }
 
-TEST_F(OriginalManifestFile, NeedsEveryKeyOfATensor) {
+TEST_F(OriginalManifestFile, RequiresEveryKeyOfATensor) {
   for (const char* key : {"offset", "size", "dtype", "shape"}) {
     const Json kept = embedding;
     embedding.erase(key);
-    EXPECT_EQ(refusal(), "manifest.json: tensor '" + kEmbedding + "': '" + key + "' is missing");
+    EXPECT_THAT(refusal(), States("manifest.json", "'" + kEmbedding + "'", key, "missing"));
     embedding[key] = true;
-    EXPECT_THAT(refusal(), HasSubstr("tensor '" + kEmbedding + "': '" + key + "' must be "));
+    EXPECT_THAT(refusal(), States("'" + kEmbedding + "'", key));
     embedding = kept;
   }
   embedding = 7;
-  EXPECT_THAT(refusal(), HasSubstr("expected an object, found 7"));
+  EXPECT_THAT(refusal(), States(7, "object"));
 }
 
 TEST_F(OriginalManifestFile, KeepsTensorsInsideTheWeights) {
   embedding["offset"] = artifacts.weights.size() - 3071;
-  EXPECT_THAT(refusal(), HasSubstr("3072 bytes at offset"));
-  EXPECT_THAT(refusal(), HasSubstr("do not fit into model_weights.bin"));
+  EXPECT_THAT(refusal(), States(3072));
+  EXPECT_THAT(refusal(), States("model_weights.bin"));
   embedding["offset"] = ~std::uint64_t{0};
-  EXPECT_THAT(refusal(), HasSubstr("3072 bytes at offset 18446744073709551615 do not fit"));
+  EXPECT_THAT(refusal(), States(3072, "18446744073709551615"));
   embedding["offset"] = 64u;
   embedding["size"] = ~std::uint64_t{0};
-  EXPECT_THAT(refusal(), HasSubstr("do not fit into model_weights.bin"));
+  EXPECT_THAT(refusal(), States("model_weights.bin"));
 }
 
-TEST_F(OriginalManifestFile, WantsShapesThatFillTheirBytes) {
+TEST_F(OriginalManifestFile, RequiresShapesThatMatchTheirBytes) {
   embedding["size"] = 3068u;
-  EXPECT_THAT(refusal(), HasSubstr("U32 [96, 8] does not fill its 3068 bytes"));
+  EXPECT_THAT(refusal(), States("U32", "[96, 8]", 3068));
   embedding["size"] = 0u;
   embedding["shape"] = {std::uint64_t{1} << 32, std::uint64_t{1} << 32};
-  EXPECT_THAT(refusal(), HasSubstr("does not fill its 0 bytes"));
+  EXPECT_THAT(refusal(), States(0));
   embedding["shape"] = {-1};
-  EXPECT_THAT(refusal(), HasSubstr("'shape' must be an array of whole numbers"));
+  EXPECT_THAT(refusal(), States("'shape'", "array"));
   embedding["shape"] = Json::array({1, 1, 1, 1, 1, 1, 1, 1, 1});
-  EXPECT_THAT(refusal(), HasSubstr("'shape' must be an array of at most 8 whole numbers"));
+  EXPECT_THAT(refusal(), States("'shape'", 8, "array"));
 }
 
-TEST_F(OriginalManifestFile, WantsKnownTypesAndBits) {
+TEST_F(OriginalManifestFile, RequiresKnownDtypesAndBits) {
   embedding["dtype"] = "Q4_K";
-  EXPECT_THAT(refusal(), HasSubstr("'dtype' must be a dtype such as U32, BF16 or F32, found \"Q4_K\""));
+  EXPECT_THAT(refusal(), States("Q4_K", "'dtype'", "U32", "BF16", "F32"));
   embedding["dtype"] = "U32";
   embedding["bits"] = 9u;
-  EXPECT_THAT(refusal(), HasSubstr("'bits' must be a whole number from 1 to 8, found 9"));
+  EXPECT_THAT(refusal(), States("'bits'", 1, 8, 9, "number"));
 }
 
-TEST_F(OriginalManifestFile, CountsItsTensors) {
+TEST_F(OriginalManifestFile, ChecksTheNumberOfTensors) {
   manifest["num_tensors"] = 3u;
-  EXPECT_THAT(refusal(), HasSubstr("'num_tensors' is 3, but "));
+  EXPECT_THAT(refusal(), States("'num_tensors'", 3));
   manifest.erase("num_tensors");
   EXPECT_TRUE(parse());
 }
 
-TEST_F(OriginalManifestFile, NamesTheConfigKeyThatIsMissing) {
+TEST_F(OriginalManifestFile, NamesAMissingConfigKey) {
   manifest["config"].erase("hidden_size");
-  EXPECT_EQ(refusal(), "manifest.json: config: 'hidden_size' is missing");
+  EXPECT_THAT(refusal(), States("manifest.json", "'hidden_size'", "missing"));
 }
 
-TEST_F(OriginalManifestFile, ThatIsNotJsonIsRefused) {
+TEST_F(OriginalManifestFile, RejectsInvalidJson) {
   for (const char* text : {"", "[]", "{", "{\"tensors\": {}, \"tensors\": {}}"}) {
     const auto parsed = parse_original_manifest(text, "manifest.json", 0, FileId(0), notes);
     ASSERT_FALSE(parsed) << text;

@@ -37,7 +37,7 @@ Status check_fp8(const ObjectReader& reader) {
   return {};
 }
 
-// Json remembers the order of keys, which means nothing here.
+// Json preserves the order of keys, which is irrelevant here.
 bool differ(const Json& a, const Json& b) { return nlohmann::json(a) != nlohmann::json(b); }
 
 }  // namespace

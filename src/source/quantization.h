@@ -1,10 +1,10 @@
 #pragma once
-// What a checkpoint's config says about its quantization.
+// The quantization that a checkpoint's config declares.
 //
 // MLX writes `quantization` (and a copy named `quantization_config`): default bits and group, and overrides
 // by module path, each an object or false. Hugging Face writes `quantization_config` with a `quant_method`,
-// of which fp8 is read here. Whether a module IS quantized is decided by its tensors; what this says is
-// cross-checked with their shapes. Immutable after parsing: any thread.
+// of which only fp8 is supported. Whether a module is quantized is decided by its tensors; the declaration is
+// checked against their shapes. Immutable after parsing: any thread.
 
 #include <map>
 #include <optional>
@@ -30,16 +30,16 @@ class Quantization {
 
   Quantization() = default;  // none
 
-  // For sources that are not configured by a config.json.
+  // For sources without a config.json.
   static Quantization affine(AffineParameters defaults);
   void override_module(std::string module, std::optional<AffineParameters> parameters);
 
   Method method() const { return method_; }
 
-  // What the config says of a module of an affine checkpoint; nothing: it says "not quantized".
+  // The declared parameters of a module of an affine checkpoint; nullopt: declared as not quantized.
   std::optional<AffineParameters> of_module(std::string_view module) const;
 
-  // Whether the config has an override for just this module that says "quantized".
+  // True if the config has an override for exactly this module that declares it quantized.
   bool insists_on(std::string_view module) const;
 
  private:
@@ -50,7 +50,7 @@ class Quantization {
 };
 
 // Reads `quantization` or `quantization_config` of a top-level config. GPTQ, AWQ, MXFP4 and other methods are
-// `unsupported`, by name.
+// `unsupported`; the message names them.
 Result<Quantization> parse_quantization(const ObjectReader& config, Notes& notes);
 
 }  // namespace moeflux

@@ -5,11 +5,13 @@
 
 #include <string>
 
+#include "base/testing/states.h"
+
 namespace moeflux {
 namespace {
 
+using test::States;
 using testing::ElementsAre;
-using testing::HasSubstr;
 using testing::IsEmpty;
 
 struct AQuantization : testing::Test {
@@ -30,7 +32,7 @@ struct AQuantization : testing::Test {
   }
 };
 
-TEST_F(AQuantization, IsNoneWhereTheConfigHasNone) {
+TEST_F(AQuantization, IsNoneIfTheConfigHasNone) {
   for (const char* text : {"{}", R"({"quantization": null, "quantization_config": null})"}) {
     const auto quantization = parse(text);
     ASSERT_TRUE(quantization) << quantization.error().message();
@@ -63,13 +65,13 @@ TEST_F(AQuantization, InsistsOnlyOnModulesWithAnOverrideOfTheirOwn) {
   EXPECT_FALSE(quantization->insists_on("d"));
 }
 
-TEST_F(AQuantization, IsReadFromTheCopyOfMlxToo) {
+TEST_F(AQuantization, IsReadFromTheCopyOfMlx) {
   const auto quantization = parse(R"({"quantization_config": {"group_size": 32, "bits": 6}})");
   ASSERT_TRUE(quantization) << quantization.error().message();
   EXPECT_EQ(quantization->of_module("a"), (AffineParameters{6, 32}));
 }
 
-TEST_F(AQuantization, OfMlxWinsOverADifferingCopyWithANote) {
+TEST_F(AQuantization, PrefersTheOriginalToADifferentCopyWithANote) {
   const auto same = parse(R"({"quantization": {"group_size": 64, "bits": 4},
                               "quantization_config": {"bits": 4, "group_size": 64}})");
   ASSERT_TRUE(same);
@@ -77,12 +79,10 @@ TEST_F(AQuantization, OfMlxWinsOverADifferingCopyWithANote) {
                                    "quantization_config": {"group_size": 64, "bits": 8}})");
   ASSERT_TRUE(differing) << differing.error().message();
   EXPECT_EQ(differing->of_module("a"), (AffineParameters{4, 64}));
-  EXPECT_THAT(
-      notes,
-      ElementsAre("config.json: 'quantization' and 'quantization_config' differ; 'quantization' is used"));
+  EXPECT_THAT(notes, ElementsAre(States("config.json", "'quantization'", "'quantization_config'", "differ")));
 }
 
-TEST_F(AQuantization, IsTheSameWhateverTheOrderOfItsKeys) {
+TEST_F(AQuantization, IgnoresTheOrderOfKeys) {
   ASSERT_TRUE(parse(R"({"quantization": {"group_size": 64, "bits": 4, "a": {"bits": 8, "group_size": 64}},
       "quantization_config": {"a": {"group_size": 64, "bits": 8}, "bits": 4, "group_size": 64}})"));
   EXPECT_THAT(notes, IsEmpty());
@@ -95,66 +95,62 @@ TEST_F(AQuantization, OfHuggingFaceMayBeFp8InBlocks) {
   EXPECT_EQ(quantization->method(), Quantization::Method::fp8);
 }
 
-TEST_F(AQuantization, OfAnotherFp8IsRefusedByName) {
+TEST_F(AQuantization, RejectsOtherFp8FormatsByName) {
   EXPECT_THAT(refusal(R"({"quantization_config": {"quant_method": "fp8", "fmt": "e5m2",
                                                   "weight_block_size": [128, 128]}})",
                       ErrorCode::unsupported),
-              HasSubstr("fp8 format 'e5m2' is not supported"));
+              States("fp8", "'e5m2'"));
   EXPECT_THAT(refusal(R"({"quantization_config": {"quant_method": "fp8", "fmt": "e4m3",
                                                   "weight_block_size": [64, 128]}})",
                       ErrorCode::unsupported),
-              HasSubstr("'weight_block_size' is [64,128], and only [128,128] is supported"));
+              States("'weight_block_size'", "[64,128]", "[128,128]"));
   EXPECT_THAT(
       refusal(R"({"quantization_config": {"quant_method": "fp8", "fmt": "e4m3"}})", ErrorCode::corrupt_data),
-      HasSubstr("'weight_block_size' is missing"));
+      States("'weight_block_size'", "missing"));
   EXPECT_THAT(refusal(R"({"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}})",
                       ErrorCode::corrupt_data),
-              HasSubstr("'fmt' is missing"));
+              States("'fmt'", "missing"));
 }
 
-TEST_F(AQuantization, OfOtherMethodsIsRefusedByName) {
+TEST_F(AQuantization, RejectsOtherMethodsByName) {
   for (const char* method : {"gptq", "awq", "mxfp4", "compressed-tensors", "bitsandbytes"}) {
     const Json json{{"quantization_config", {{"quant_method", method}, {"bits", 4u}, {"group_size", 128u}}}};
-    EXPECT_THAT(
-        refusal(json.dump(), ErrorCode::unsupported),
-        HasSubstr(std::string("this is a ") + method + " checkpoint, which moeflux does not read yet"));
+    EXPECT_THAT(refusal(json.dump(), ErrorCode::unsupported), States(method));
   }
 }
 
-TEST_F(AQuantization, OfOtherMlxModesIsRefusedByName) {
+TEST_F(AQuantization, RejectsOtherMlxModesByName) {
   for (const char* mode : {"mxfp4", "mxfp8", "nvfp4"}) {
     const Json json{{"quantization", {{"group_size", 32u}, {"bits", 4u}, {"mode", mode}}}};
-    EXPECT_THAT(refusal(json.dump(), ErrorCode::unsupported),
-                HasSubstr(std::string("quantization mode '") + mode + "' is not supported"));
+    EXPECT_THAT(refusal(json.dump(), ErrorCode::unsupported), States(mode));
   }
   EXPECT_THAT(refusal(R"({"quantization": {"group_size": 64, "bits": 4,
                           "a.b": {"group_size": 32, "bits": 4, "mode": "mxfp4"}}})",
                       ErrorCode::unsupported),
-              HasSubstr("quantization: a.b: quantization mode 'mxfp4'"));
+              States("a.b", "'mxfp4'"));
 }
 
-TEST_F(AQuantization, NamesTheNumberThatIsWrongOrMissing) {
+TEST_F(AQuantization, NamesAWrongOrMissingNumber) {
   const auto corrupt = ErrorCode::corrupt_data;
   EXPECT_THAT(refusal(R"({"quantization": {"group_size": 64, "bits": 7}})", corrupt),
-              HasSubstr("'bits' must be 2, 3, 4, 5, 6 or 8, found 7"));
+              States("'bits'", 2, 3, 4, 5, 6, 8, 7));
   EXPECT_THAT(refusal(R"({"quantization": {"group_size": 16, "bits": 4}})", corrupt),
-              HasSubstr("'group_size' must be 32, 64 or 128, found 16"));
-  EXPECT_THAT(refusal(R"({"quantization": {"bits": 4}})", corrupt), HasSubstr("'group_size' is missing"));
-  EXPECT_THAT(refusal(R"({"quantization": {"group_size": 64}})", corrupt), HasSubstr("'bits' is missing"));
-  EXPECT_THAT(refusal(R"({"quantization": {}})", corrupt),
-              HasSubstr("has neither 'quant_method' nor 'bits'"));
+              States("'group_size'", 32, 64, 128, 16));
+  EXPECT_THAT(refusal(R"({"quantization": {"bits": 4}})", corrupt), States("'group_size'", "missing"));
+  EXPECT_THAT(refusal(R"({"quantization": {"group_size": 64}})", corrupt), States("'bits'", "missing"));
+  EXPECT_THAT(refusal(R"({"quantization": {}})", corrupt), States("'quant_method'", "'bits'", "neither"));
   EXPECT_THAT(refusal(R"({"quantization": {"group_size": 64, "bits": 4, "a": 8}})", corrupt),
-              HasSubstr("'a' must be an object, true or false, found 8"));
+              States("'a'", 8, "object", "true", "false"));
   EXPECT_THAT(
       refusal(R"({"quantization": {"group_size": 64, "bits": 4, "a": {"bits": 9, "group_size": 64}}})",
               corrupt),
-      HasSubstr("a: 'bits' must be"));
+      States("'bits'"));
 }
 
-TEST_F(AQuantization, ThatIsNotAnObjectIsRefused) {
+TEST_F(AQuantization, RejectsAValueThatIsNotAnObject) {
   const auto quantization = parse(R"({"quantization": 4})");
   ASSERT_FALSE(quantization);
-  EXPECT_EQ(quantization.error().message(), "config.json: 'quantization' must be an object, found 4");
+  EXPECT_THAT(quantization.error().message(), States("config.json", "'quantization'", 4, "object"));
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 namespace moeflux {
 namespace {
 
-// Settings that other releases of this code know and that would change the answer.
+// Rejects settings that other releases of these models use and that would change the results.
 Status refuse_variants(const ObjectReader& text) {
   MF_TRY_STATUS(text.only("hidden_act", "silu"));
   MF_TRY_STATUS(text.only("attention_bias", false));
@@ -21,7 +21,7 @@ Status refuse_variants(const ObjectReader& text) {
   return {};
 }
 
-// For each layer, whether it is full attention: from `layer_types`, or every `full_attention_interval`-th.
+// Per layer, true for full attention: from `layer_types`, or every `full_attention_interval`-th layer.
 Result<std::vector<bool>> read_layer_kinds(const ObjectReader& text, std::uint32_t layers, Notes& notes) {
   std::vector<bool> by_interval;
   if (text.has("full_attention_interval")) {
@@ -55,10 +55,10 @@ Result<std::vector<bool>> read_layer_kinds(const ObjectReader& text, std::uint32
 
 Result<GatedDeltaNetConfig> read_delta_net(const ObjectReader& text) {
   GatedDeltaNetConfig net{};
-  MF_TRY(net.key_heads, text.size("linear_num_key_heads", 65536));
-  MF_TRY(net.value_heads, text.size("linear_num_value_heads", 65536));
-  MF_TRY(net.key_head_dim, text.size("linear_key_head_dim", 65536));
-  MF_TRY(net.value_head_dim, text.size("linear_value_head_dim", 65536));
+  MF_TRY(net.key_heads, text.size("linear_num_key_heads", kMaxHeads));
+  MF_TRY(net.value_heads, text.size("linear_num_value_heads", kMaxHeads));
+  MF_TRY(net.key_head_dim, text.size("linear_key_head_dim", kMaxHeads));
+  MF_TRY(net.value_head_dim, text.size("linear_value_head_dim", kMaxHeads));
   MF_TRY(net.conv_width, text.size("linear_conv_kernel_dim", 64));
   if (net.value_heads % net.key_heads != 0)
     return text.wrong("linear_num_value_heads",
@@ -67,21 +67,21 @@ Result<GatedDeltaNetConfig> read_delta_net(const ObjectReader& text) {
           std::uint64_t{net.value_heads} * net.value_head_dim >
       kMaxDim)
     return text.wrong("linear_num_value_heads",
-                      fmt::format("so that all heads together are at most {} wide", kMaxDim));
+                      fmt::format("small enough that all heads together are at most {} wide", kMaxDim));
   return net;
 }
 
 Result<GatedAttentionConfig> read_attention(const ObjectReader& text, Notes& notes) {
   GatedAttentionConfig attention{};
-  MF_TRY(attention.query_heads, text.size("num_attention_heads", 65536));
-  MF_TRY(attention.kv_heads, text.size("num_key_value_heads", 65536));
-  MF_TRY(attention.head_dim, text.size("head_dim", 65536));
+  MF_TRY(attention.query_heads, text.size("num_attention_heads", kMaxHeads));
+  MF_TRY(attention.kv_heads, text.size("num_key_value_heads", kMaxHeads));
+  MF_TRY(attention.head_dim, text.size("head_dim", kMaxHeads));
   if (attention.query_heads % attention.kv_heads != 0)
     return text.wrong("num_attention_heads",
                       fmt::format("a multiple of num_key_value_heads {}", attention.kv_heads));
   if (std::uint64_t{2} * attention.query_heads * attention.head_dim > kMaxDim)
     return text.wrong("num_attention_heads",
-                      fmt::format("so that all heads together are at most {} wide", kMaxDim));
+                      fmt::format("small enough that all heads together are at most {} wide", kMaxDim));
 
   MF_TRY(const RopeKeys rope, read_rope_keys(text, notes));
   if (rope.yarn)
@@ -110,7 +110,7 @@ Result<MoeConfig> read_moe(const ObjectReader& text) {
   return moe;
 }
 
-// The multimodal releases keep some keys beside `text_config` as well as in it; the inner one wins.
+// Multimodal releases have some keys both in `text_config` and beside it; the one in `text_config` wins.
 const ObjectReader& holder_of(std::string_view key, const ObjectReader& text, const ObjectReader& top,
                               Notes& notes) {
   if (text.has(key) && top.has(key) && *text.value(key) != *top.value(key))

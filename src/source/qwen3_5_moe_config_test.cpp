@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/testing/states.h"
 #include "source/model_config.h"
 #include "source/testing/goldens.h"
 #include "source/testing/parsed_config.h"
@@ -12,9 +13,9 @@
 namespace moeflux {
 namespace {
 
+using test::States;
 using testing::Contains;
 using testing::ElementsAre;
-using testing::HasSubstr;
 using testing::IsEmpty;
 
 Json tiny() { return tiny_qwen_mlx().config; }
@@ -31,7 +32,7 @@ const GatedAttentionConfig& attention_of(const ModelConfig& model) {
   return std::get<GatedAttentionConfig>(model.layers.back().mixer);
 }
 
-TEST(QwenConfig, OfTheGoldenCheckpointIsReadWhole) {
+TEST(QwenConfig, ReadsTheGoldenCheckpoint) {
   const auto config = parsed(read_config(golden("qwen35moe-tiny-mlx4")));
   ASSERT_TRUE(config) << config.message();
   EXPECT_EQ(config->family, Family::qwen3_5_moe);
@@ -84,28 +85,27 @@ TEST(QwenConfig, IsTheSameWithLayerTypesAndWithAnInterval) {
   EXPECT_THAT(by_both.notes, IsEmpty());
 }
 
-TEST(QwenConfig, PrefersLayerTypesToADifferingIntervalWithANote) {
+TEST(QwenConfig, PrefersLayerTypesToADifferentIntervalWithANote) {
   const auto config = parsed(with(tiny(), {{"full_attention_interval", 1}}));
   ASSERT_TRUE(config) << config.message();
   EXPECT_THAT(mixers_of(*config), ElementsAre("gated_delta_net", "gated_attention"));
-  EXPECT_THAT(config.notes, ElementsAre(HasSubstr("'layer_types' and 'full_attention_interval' differ; "
-                                                  "'layer_types' is used")));
+  EXPECT_THAT(config.notes,
+              ElementsAre(States("'layer_types'", "'full_attention_interval'", "differ", "used")));
 }
 
-TEST(QwenConfig, NamesBothKeysWhenItHasNeither) {
-  EXPECT_EQ(parsed(without(tiny(), {"layer_types"})).message(),
-            "config.json: 'layer_types' is missing, and so is 'full_attention_interval'");
+TEST(QwenConfig, NamesBothKeysIfBothAreMissing) {
+  EXPECT_THAT(parsed(without(tiny(), {"layer_types"})).message(),
+              States("config.json", "'layer_types'", "'full_attention_interval'", "missing"));
 }
 
-TEST(QwenConfig, WantsAKnownTypeForEachLayer) {
+TEST(QwenConfig, RequiresAKnownTypePerLayer) {
   EXPECT_THAT(parsed(with(tiny(), {{"num_hidden_layers", 3}})).message(),
-              HasSubstr("'layer_types' must be one entry for each of the 3 layers, found an array of 2"));
+              States("'layer_types'", 3, 2, "array"));
   const Json sliding = Json::parse(R"(["linear_attention", "sliding_attention"])");
-  EXPECT_THAT(parsed(with(tiny(), {{"layer_types", sliding}})).message(),
-              HasSubstr("layer type 'sliding_attention' is not supported"));
+  EXPECT_THAT(parsed(with(tiny(), {{"layer_types", sliding}})).message(), States("'sliding_attention'"));
 }
 
-TEST(QwenConfig, ReadsTheOldRopeKeysToo) {
+TEST(QwenConfig, ReadsTheOldRopeKeys) {
   const auto newer = parsed(tiny());
   const auto older =
       parsed(with(without(tiny(), {"rope_parameters"}),
@@ -119,15 +119,14 @@ TEST(QwenConfig, NotesRopeKeysThatDiffer) {
   const auto config = parsed(with(tiny(), {{"partial_rotary_factor", 0.5}}));
   ASSERT_TRUE(config) << config.message();
   EXPECT_EQ(attention_of(*config).rope.dims, 8u);
-  EXPECT_THAT(config.notes,
-              ElementsAre(HasSubstr("'partial_rotary_factor' is 0.25 in rope_parameters and 0.5")));
+  EXPECT_THAT(config.notes, ElementsAre(States("'partial_rotary_factor'", "0.25", "rope_parameters", "0.5")));
 }
 
-TEST(QwenConfig, WantsAnEvenNumberOfRotaryChannels) {
+TEST(QwenConfig, RequiresAnEvenNumberOfRotaryChannels) {
   for (const double factor : {0.0, 0.1}) {  // 0 and 3 of 32
     Json config = tiny();
     config["rope_parameters"]["partial_rotary_factor"] = factor;
-    EXPECT_THAT(parsed(config).message(), HasSubstr("rotary channels; expected an even number"));
+    EXPECT_THAT(parsed(config).message(), States("number"));
   }
 }
 
@@ -140,16 +139,14 @@ TEST(QwenConfig, ReadsTiedEmbeddingsFromEitherLevel) {
   EXPECT_TRUE(outside->tied_embeddings);
 }
 
-TEST(QwenConfig, PrefersTheInnerOfTwoDifferingKeysWithANote) {
+TEST(QwenConfig, PrefersTheInnerOfTwoDifferentKeysWithANote) {
   const Json text = without(tiny(), {"quantization"});
   const auto config = parsed(with(nested(text), {{"tie_word_embeddings", true}, {"eos_token_id", 7}}));
   ASSERT_TRUE(config) << config.message();
   EXPECT_FALSE(config->tied_embeddings);
   EXPECT_THAT(config->end_tokens, ElementsAre(TokenId(95)));
-  EXPECT_THAT(
-      config.notes,
-      ElementsAre(HasSubstr("'tie_word_embeddings' differs from the one in text_config, which is used"),
-                  HasSubstr("'eos_token_id' differs")));
+  EXPECT_THAT(config.notes, ElementsAre(States("'tie_word_embeddings'", "text_config", "differs", "used"),
+                                        States("'eos_token_id'", "differs")));
 }
 
 TEST(QwenConfig, MayHaveNoSharedExpert) {
@@ -168,16 +165,15 @@ TEST(QwenConfig, NotesUnknownKeysOfBothLevels) {
 
 class QwenKey : public testing::TestWithParam<const char*> {};
 
-TEST_P(QwenKey, IsNamedWhenItIsMissingFlatOrNested) {
+TEST_P(QwenKey, IsNamedIfMissingFlatOrNested) {
   const Json less = without(tiny(), {GetParam()});
-  EXPECT_EQ(parsed(less).message(), std::string("config.json: '") + GetParam() + "' is missing");
-  EXPECT_EQ(parsed(nested(without(less, {"quantization"}))).message(),
-            std::string("config.json: text_config: '") + GetParam() + "' is missing");
+  EXPECT_THAT(parsed(less).message(), States("config.json", GetParam(), "missing"));
+  EXPECT_THAT(parsed(nested(without(less, {"quantization"}))).message(),
+              States("config.json", "text_config", GetParam(), "missing"));
 }
 
-TEST_P(QwenKey, IsNamedWhenItIsOfAnotherKind) {
-  EXPECT_THAT(parsed(with(tiny(), {{GetParam(), "text"}})).message(),
-              HasSubstr(std::string("'") + GetParam() + "' must be "));
+TEST_P(QwenKey, IsNamedIfOfAnotherType) {
+  EXPECT_THAT(parsed(with(tiny(), {{GetParam(), "text"}})).message(), States(GetParam()));
 }
 
 INSTANTIATE_TEST_SUITE_P(, QwenKey,
@@ -190,67 +186,70 @@ INSTANTIATE_TEST_SUITE_P(, QwenKey,
                                          "shared_expert_intermediate_size"),
                          [](const auto& param_info) { return std::string(param_info.param); });
 
-TEST(QwenConfig, NamesTheRopeKeyThatIsMissing) {
-  EXPECT_EQ(parsed(without(tiny(), {"rope_parameters"})).message(), "config.json: 'rope_theta' is missing");
+TEST(QwenConfig, NamesAMissingRopeKey) {
+  EXPECT_THAT(parsed(without(tiny(), {"rope_parameters"})).message(),
+              States("config.json", "'rope_theta'", "missing"));
   Json config = tiny();
   config["rope_parameters"].erase("partial_rotary_factor");
-  EXPECT_EQ(parsed(config).message(), "config.json: 'partial_rotary_factor' is missing");
+  EXPECT_THAT(parsed(config).message(), States("config.json", "'partial_rotary_factor'", "missing"));
 }
 
 struct Variant {
   const char* key;
   Json value;
-  const char* telling;
+  std::vector<std::string> facts;
 };
 void PrintTo(const Variant& variant, std::ostream* out) { *out << variant.key; }
 
 class QwenVariant : public testing::TestWithParam<Variant> {};
 
-TEST_P(QwenVariant, IsRefusedByName) {
+TEST_P(QwenVariant, IsRejectedByName) {
   const auto config = parsed(with(tiny(), {{GetParam().key, GetParam().value}}));
   ASSERT_FALSE(config);
   EXPECT_EQ(config.model.error().code(), ErrorCode::unsupported);
-  EXPECT_THAT(config.message(), HasSubstr(std::string("'") + GetParam().key + "' is " + GetParam().telling));
+  EXPECT_THAT(config.message(),
+              testing::AllOf(States(std::string("'") + GetParam().key + "'"),
+                             testing::MakePolymorphicMatcher(test::StatesMatcher(GetParam().facts))));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    , QwenVariant,
-    testing::Values(Variant{"hidden_act", "gelu", "\"gelu\", and only \"silu\" is supported"},
-                    Variant{"attention_bias", true, "true, and only false is supported"},
-                    Variant{"attn_output_gate", false, "false, and only true is supported"},
-                    Variant{"norm_topk_prob", false, "false, and only true is supported"},
-                    Variant{"decoder_sparse_step", 2, "2, and only 1 is supported"},
-                    Variant{"mlp_only_layers", Json::array({0}), "an array of 1, and only [] is supported"},
-                    Variant{"use_sliding_window", true, "true, and only false is supported"},
-                    Variant{"sliding_window", 4096, "4096, and only null is supported"}),
-    [](const auto& param_info) { return std::string(param_info.param.key); });
+INSTANTIATE_TEST_SUITE_P(, QwenVariant,
+                         testing::Values(Variant{"hidden_act", "gelu", {"gelu", "silu"}},
+                                         Variant{"attention_bias", true, {"true", "false"}},
+                                         Variant{"attn_output_gate", false, {"false", "true"}},
+                                         Variant{"norm_topk_prob", false, {"false", "true"}},
+                                         Variant{"decoder_sparse_step", 2, {"2", "1"}},
+                                         Variant{
+                                             "mlp_only_layers", Json::array({0}), {"an array of 1", "[]"}},
+                                         Variant{"use_sliding_window", true, {"true", "false"}},
+                                         Variant{"sliding_window", 4096, {"4096", "null"}}),
+                         [](const auto& param_info) { return std::string(param_info.param.key); });
 
-TEST(QwenConfig, WithYarnIsRefusedByName) {
+TEST(QwenConfig, RejectsYarnByName) {
   Json config = tiny();
   config["rope_parameters"] =
       Json::parse(R"({"rope_type": "yarn", "rope_theta": 1e7, "partial_rotary_factor": 0.25,
       "factor": 4, "beta_fast": 32, "beta_slow": 1, "mscale": 1, "mscale_all_dim": 1,
       "original_max_position_embeddings": 4096})");
-  EXPECT_EQ(parsed(config).message(), "config.json: rope type 'yarn' is not supported for qwen3_5_moe");
+  EXPECT_THAT(parsed(config).message(), States("config.json", "'yarn'", "qwen3_5_moe"));
 }
 
-TEST(QwenConfig, WantsHeadsThatDivide) {
+TEST(QwenConfig, RequiresHeadsThatDivide) {
   EXPECT_THAT(parsed(with(tiny(), {{"linear_num_value_heads", 3}})).message(),
-              HasSubstr("'linear_num_value_heads' must be a multiple of linear_num_key_heads 2, found 3"));
+              States("'linear_num_value_heads'", "linear_num_key_heads", 2, 3));
   EXPECT_THAT(parsed(with(tiny(), {{"num_key_value_heads", 3}, {"num_attention_heads", 4}})).message(),
-              HasSubstr("'num_attention_heads' must be a multiple of num_key_value_heads 3, found 4"));
+              States("'num_attention_heads'", "num_key_value_heads", 3, 4));
 }
 
 TEST(QwenConfig, BoundsProductsOfSizes) {
   EXPECT_THAT(parsed(with(tiny(), {{"num_attention_heads", 65536}, {"head_dim", 65536}})).message(),
-              HasSubstr("'num_attention_heads' must be so that all heads together are at most 4194304 wide"));
+              States("'num_attention_heads'", 4194304));
   EXPECT_THAT(
       parsed(with(tiny(), {{"linear_num_value_heads", 65536}, {"linear_value_head_dim", 65536}})).message(),
-      HasSubstr("'linear_num_value_heads' must be so that all heads together"));
+      States("'linear_num_value_heads'"));
   EXPECT_THAT(parsed(with(tiny(), {{"num_experts_per_tok", 5}})).message(),
-              HasSubstr("'num_experts_per_tok' must be a whole number from 1 to 4, found 5"));
+              States("'num_experts_per_tok'", 1, 4, 5, "number"));
   EXPECT_THAT(parsed(with(tiny(), {{"num_hidden_layers", 4000000000u}})).message(),
-              HasSubstr("'num_hidden_layers' must be a whole number from 1 to 1024"));
+              States("'num_hidden_layers'", 1, 1024, "number"));
 }
 
 }  // namespace

@@ -11,8 +11,8 @@
 namespace moeflux {
 namespace {
 
-// Who wrote a checkpoint: it decides whether norms are stored as (weight - 1), and the shape of the
-// convolution.
+// The software that wrote a checkpoint. It determines whether norms are stored as (weight - 1), and the shape
+// of the convolution.
 enum class Writer { hugging_face, mlx };
 
 struct Naming {
@@ -30,9 +30,9 @@ Result<Naming> find_naming(const TensorCatalog& catalog) {
                "'model.layers.': this is not a qwen3_5_moe checkpoint"};
 }
 
-// MLX moved the convolution from [channels, 1, width] to [channels, width, 1] in the same pass that added 1
-// to the norms, so its shape tells who wrote the file; all layers must agree. With a width of 1, or without
-// such a layer, the name's prefix decides.
+// MLX converts the convolution from [channels, 1, width] to [channels, width, 1] in the same pass that adds 1
+// to the norms, so the shape identifies the writer; all layers must agree. With a width of 1, or without such
+// a layer, the prefix of the names decides.
 Result<Writer> find_writer(const ModelConfig& model, const TensorCatalog& catalog, const std::string& body) {
   std::optional<Writer> writer;
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
@@ -97,7 +97,7 @@ class LayerMap {
     const bool add_one = writer_ == Writer::hugging_face;
     const Dim kv{attention.kv_dim(), "num_key_value_heads*head_dim"};
     const Dim head{attention.head_dim, "head_dim"};
-    // Twice the queries: each head has its gate beside it.
+    // Twice the rows: each head's queries are followed by its gate.
     MF_TRY_STATUS(mapper_.matrix(
         base + "q_proj", {std::uint64_t{2} * attention.query_dim(), "2*num_attention_heads*head_dim"}, dim_));
     MF_TRY_STATUS(mapper_.matrix(base + "k_proj", kv, dim_));

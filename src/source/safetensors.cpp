@@ -14,8 +14,8 @@
 namespace moeflux {
 namespace {
 
-// Listens to the parser and builds the tensor table. Each callback returns false to stop; `problem` then
-// says why.
+// Builds the tensor table from the events of the JSON parser. A callback returns false to stop; `problem`
+// then holds the reason.
 class HeaderListener {
  public:
   using number_integer_t = nlohmann::json::number_integer_t;
@@ -41,7 +41,7 @@ class HeaderListener {
     if (depth_ == 1) {
       in_metadata_ = name == "__metadata__";
       tensor_ = {};
-      tensor_.name = name;  // a copy: the parser's own string has room for twice as much
+      tensor_.name = name;  // a copy, because the parser's string has up to twice the capacity
       return true;
     }
     if (in_metadata_) return true;
@@ -87,7 +87,7 @@ class HeaderListener {
         return fail(fmt::format("{} has more than {} dimensions", place(), kMaxTensorRank));
       tensor_.shape.push_back(value);
     } else {
-      if (offsets_seen_ == 2) return fail(fmt::format("{} has more than two data_offsets", place()));
+      if (offsets_seen_ == 2) return fail(fmt::format("{}: expected 2 'data_offsets', found more", place()));
       (offsets_seen_ == 0 ? begin_ : end_) = value;
       ++offsets_seen_;
     }
@@ -144,7 +144,7 @@ class HeaderListener {
     if (!has_dtype_) return fail(fmt::format("{} has no 'dtype'", place()));
     if (!has_shape_) return fail(fmt::format("{} has no 'shape'", place()));
     if (!has_offsets_ || offsets_seen_ != 2)
-      return fail(fmt::format("{} has no two 'data_offsets'", place()));
+      return fail(fmt::format("{}: expected 2 'data_offsets', found {}", place(), offsets_seen_));
     if (tensors.size() == kMaxTensorsInFile)
       return fail(fmt::format("the header lists more than {} tensors", kMaxTensorsInFile));
     if (begin_ > end_)
@@ -168,7 +168,7 @@ Error corrupt(std::string_view what, std::string why) {
   return {ErrorCode::corrupt_data, fmt::format("{}: {}", what, std::move(why))};
 }
 
-// Written as subtractions and checked products, so that hostile 64-bit values cannot wrap a comparison.
+// Uses subtractions and checked products, so that hostile 64-bit values cannot wrap around a comparison.
 Status check_tensor(const TensorEntry& tensor, std::uint64_t data_bytes, std::string_view what) {
   const ByteRange& bytes = tensor.bytes;
   if (bytes.offset > data_bytes || bytes.size > data_bytes - bytes.offset)
@@ -185,7 +185,7 @@ Status check_tensor(const TensorEntry& tensor, std::uint64_t data_bytes, std::st
   return {};
 }
 
-// Expects ascending names; returns how many data bytes no tensor claims.
+// Requires: ascending names. Returns the number of data bytes that belong to no tensor.
 Result<std::uint64_t> check_layout(const std::vector<TensorEntry>& tensors, std::uint64_t data_bytes,
                                    std::string_view what) {
   for (std::size_t i = 1; i < tensors.size(); ++i)
@@ -242,8 +242,8 @@ Result<SafetensorsHeader> read_safetensors_header(const ReadFile& input, FileId 
   constexpr std::uint64_t kLengthField = 8;
   if (file_bytes < kLengthField)
     return corrupt(what,
-                   fmt::format("a safetensors file starts with 8 bytes of header length, and this one has "
-                               "{} bytes in all",
+                   fmt::format("expected a safetensors file, which starts with 8 bytes of header length; "
+                               "found a file of {} bytes",
                                file_bytes));
   std::uint64_t json_bytes = 0;
   MF_TRY_STATUS(input.read_exactly(0, std::as_writable_bytes(std::span(&json_bytes, 1))));

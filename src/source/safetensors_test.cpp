@@ -8,13 +8,14 @@
 #include <string>
 #include <vector>
 
+#include "base/testing/states.h"
 #include "source/testing/safetensors_builder.h"
 
 namespace moeflux {
 namespace {
 
+using test::States;
 using testing::ElementsAre;
-using testing::HasSubstr;
 
 constexpr std::uint64_t kDataStart = 1000;
 
@@ -60,7 +61,7 @@ TEST(SafetensorsHeader, CountsBytesThatNoTensorClaims) {
   EXPECT_EQ(header->unclaimed_bytes, 15u);
 }
 
-TEST(SafetensorsHeader, AllowsEmptyTensorsAnywhereAlsoInsideOthers) {
+TEST(SafetensorsHeader, AllowsEmptyTensorsEvenInsideOthers) {
   const auto header = parse(R"({"a": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]},
                                 "empty": {"dtype": "F32", "shape": [0, 9], "data_offsets": [8, 8]},
                                 "last": {"dtype": "F32", "shape": [0], "data_offsets": [16, 16]}})");
@@ -69,13 +70,13 @@ TEST(SafetensorsHeader, AllowsEmptyTensorsAnywhereAlsoInsideOthers) {
   EXPECT_EQ(header->unclaimed_bytes, 0u);
 }
 
-TEST(SafetensorsHeader, TakesAnEmptyShapeForOneNumber) {
+TEST(SafetensorsHeader, TreatsAnEmptyShapeAsOneNumber) {
   const auto header = parse(R"({"a": {"dtype": "F32", "shape": [], "data_offsets": [0, 4]}})");
   ASSERT_TRUE(header) << header.error().message();
   EXPECT_EQ(describe_shape(header->tensors[0].shape), "[]");
 }
 
-TEST(SafetensorsHeader, AllowsThePaddingAndTheMetadataOfRealWriters) {
+TEST(SafetensorsHeader, AllowsPaddingAndMetadata) {
   const auto header = parse(R"({"__metadata__": {"format": "pt", "depth": [1, [2, {"x": null}]], "n": -1.5,
                                  "dtype": "not a dtype", "yes": true},
                                 "a": {"shape": [4], "data_offsets": [0, 4], "dtype": "U8"}}     )");
@@ -90,11 +91,11 @@ TEST(SafetensorsHeader, PacksTwoFourBitNumbersIntoAByte) {
     const auto odd =
         parse(fmt::format(R"({{"a": {{"dtype": "F4", "shape": [5], "data_offsets": [0, {}]}}}})", end));
     ASSERT_FALSE(odd) << end;
-    EXPECT_THAT(odd.error().message(), HasSubstr("does not fill"));
+    EXPECT_THAT(odd.error().message(), States("'a'", "F4", "[5]", end));
   }
 }
 
-TEST(SafetensorsHeader, WithTooManyTensorsIsRefused) {
+TEST(SafetensorsHeader, RejectsTooManyTensors) {
   std::string json = "{";
   for (std::uint64_t i = 0; i <= kMaxTensorsInFile; ++i)
     json += fmt::format("{}\"{}\":{{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}",
@@ -102,7 +103,7 @@ TEST(SafetensorsHeader, WithTooManyTensorsIsRefused) {
   json += "}";
   const auto header = parse(json);
   ASSERT_FALSE(header);
-  EXPECT_THAT(header.error().message(), HasSubstr("the header lists more than 131072 tensors"));
+  EXPECT_THAT(header.error().message(), States(131072));
 }
 
 TEST(SafetensorsHeader, FindsAnOverlapWhereverItIs) {
@@ -120,15 +121,15 @@ TEST(SafetensorsHeader, FindsAnOverlapWhereverItIs) {
     const auto header = parse(json + "}", count);
     RC_ASSERT(header.has_value() == (moved == onto));
     if (!header)
-      RC_ASSERT(header.error().message().find(fmt::format("overlap at data byte {}", onto)) !=
-                std::string::npos);
+      RC_ASSERT(test::states_fact(header.error().message(), "overlap") &&
+                test::states_fact(header.error().message(), fmt::format("byte {}", onto)));
   }));
 }
 
 struct BadHeader {
   const char* name;
   std::string json;
-  const char* telling;
+  std::vector<std::string> facts;
 };
 void PrintTo(const BadHeader& bad, std::ostream* out) { *out << bad.name; }
 
@@ -143,91 +144,93 @@ std::string repeated(std::string_view text, int times) {
 
 const std::vector<BadHeader>& bad_headers() {
   static const std::vector<BadHeader> headers{
-      {"Nothing", "", "a.safetensors: not valid JSON at byte"},
-      {"Rubbish", "GGUF", "not valid JSON at byte"},
-      {"CutShort", R"({"t": {"dtype": "U8", "sha)", "not valid JSON at byte"},
-      {"TextAfterTheEnd", "{} {}", "not valid JSON at byte"},
-      {"NulByte", std::string("{}\0{}", 5), "not valid JSON"},
-      {"NumberBeyondDoubles", tensor(R"("shape": [1e999])"), "not valid JSON"},
-      {"Array", "[]", "the header holds an array where none was expected"},
-      {"Number", "7", "the header holds a number where it was not expected"},
-      {"TensorIsANumber", R"({"t": 7})", "tensor 't' holds a number where it was not expected"},
-      {"TensorIsAnArray", R"({"t": [7]})", "tensor 't' holds an array where none was expected"},
-      {"TensorIsNull", R"({"t": null})", "tensor 't' holds null where it was not expected"},
-      {"NoDtype", tensor(R"("shape": [1], "data_offsets": [0, 1])"), "tensor 't' has no 'dtype'"},
-      {"NoShape", tensor(R"("dtype": "U8", "data_offsets": [0, 1])"), "tensor 't' has no 'shape'"},
-      {"NoOffsets", tensor(R"("dtype": "U8", "shape": [1])"), "tensor 't' has no two 'data_offsets'"},
-      {"OneOffset", tensor(R"("dtype": "U8", "shape": [1], "data_offsets": [0])"),
-       "tensor 't' has no two 'data_offsets'"},
-      {"ThreeOffsets", tensor(R"("dtype": "U8", "shape": [1], "data_offsets": [0, 1, 2])"),
-       "tensor 't' has more than two data_offsets"},
-      {"UnknownDtype", tensor(R"("dtype": "F7", "shape": [1], "data_offsets": [0, 1])"),
-       "tensor 't' has an unknown dtype 'F7'"},
-      {"DtypeIsANumber", tensor(R"("dtype": 7)"), "tensor 't' holds a number where it was not expected"},
-      {"DtypeIsAnArray", tensor(R"("dtype": ["U8"])"), "tensor 't' holds an array where none was expected"},
-      {"ShapeIsAString", tensor(R"("shape": "U8")"), "tensor 't' holds a string where it was not expected"},
-      {"ShapeIsAnObject", tensor(R"("shape": {})"), "tensor 't' holds an object where a value was expected"},
-      {"ShapeIsNested", tensor(R"("shape": [[1]])"), "tensor 't' holds an array where none was expected"},
-      {"ShapeHoldsABoolean", tensor(R"("shape": [true])"),
-       "tensor 't' holds a boolean where it was not expected"},
-      {"NegativeDimension", tensor(R"("dtype": "U8", "shape": [-1])"),
-       "tensor 't' holds the negative number -1"},
-      {"FractionalDimension", tensor(R"("shape": [1.5])"),
-       "tensor 't' holds '1.5' where a whole number was expected"},
-      {"DimensionBeyond64Bits", tensor(R"("shape": [18446744073709551616])"),
-       "where a whole number was expected"},
-      {"NineDimensions", tensor(R"("shape": [1, 1, 1, 1, 1, 1, 1, 1, 1])"),
-       "tensor 't' has more than 8 dimensions"},
-      {"UnknownKey", tensor(R"("dtype": "U8", "strides": [1])"), "tensor 't' has an unknown key 'strides'"},
-      {"KeyTwice", tensor(R"("dtype": "U8", "dtype": "U8")"), "tensor 't' repeats a key"},
+      {"Nothing", "", {"JSON", "byte"}},
+      {"Rubbish", "GGUF", {"JSON"}},
+      {"CutShort", R"({"t": {"dtype": "U8", "sha)", {"JSON"}},
+      {"TextAfterTheEnd", "{} {}", {"JSON"}},
+      {"NulByte", std::string("{}\0{}", 5), {"JSON"}},
+      {"NumberBeyondDoubles", tensor(R"("shape": [1e999])"), {"JSON"}},
+      {"Array", "[]", {"array"}},
+      {"Number", "7", {"number"}},
+      {"TensorIsANumber", R"({"t": 7})", {"'t'", "number"}},
+      {"TensorIsAnArray", R"({"t": [7]})", {"'t'", "array"}},
+      {"TensorIsNull", R"({"t": null})", {"'t'", "null"}},
+      {"NoDtype", tensor(R"("shape": [1], "data_offsets": [0, 1])"), {"'t'", "'dtype'"}},
+      {"NoShape", tensor(R"("dtype": "U8", "data_offsets": [0, 1])"), {"'t'", "'shape'"}},
+      {"NoOffsets", tensor(R"("dtype": "U8", "shape": [1])"), {"'t'", "'data_offsets'"}},
+      {"OneOffset", tensor(R"("dtype": "U8", "shape": [1], "data_offsets": [0])"), {"'t'", "'data_offsets'"}},
+      {"ThreeOffsets",
+       tensor(R"("dtype": "U8", "shape": [1], "data_offsets": [0, 1, 2])"),
+       {"'t'", "data_offsets"}},
+      {"UnknownDtype",
+       tensor(R"("dtype": "F7", "shape": [1], "data_offsets": [0, 1])"),
+       {"'t'", "'F7'", "unknown"}},
+      {"DtypeIsANumber", tensor(R"("dtype": 7)"), {"'t'", "number"}},
+      {"DtypeIsAnArray", tensor(R"("dtype": ["U8"])"), {"'t'", "array"}},
+      {"ShapeIsAString", tensor(R"("shape": "U8")"), {"'t'", "string"}},
+      {"ShapeIsAnObject", tensor(R"("shape": {})"), {"'t'", "object"}},
+      {"ShapeIsNested", tensor(R"("shape": [[1]])"), {"'t'", "array"}},
+      {"ShapeHoldsABoolean", tensor(R"("shape": [true])"), {"'t'", "boolean"}},
+      {"NegativeDimension", tensor(R"("dtype": "U8", "shape": [-1])"), {"'t'", "-1", "negative", "number"}},
+      {"FractionalDimension", tensor(R"("shape": [1.5])"), {"'t'", "'1.5'", "number"}},
+      {"DimensionBeyond64Bits", tensor(R"("shape": [18446744073709551616])"), {"number"}},
+      {"NineDimensions", tensor(R"("shape": [1, 1, 1, 1, 1, 1, 1, 1, 1])"), {"'t'", "8"}},
+      {"UnknownKey", tensor(R"("dtype": "U8", "strides": [1])"), {"'t'", "'strides'", "unknown"}},
+      {"KeyTwice", tensor(R"("dtype": "U8", "dtype": "U8")"), {"'t'", "repeats"}},
       {"NameTwice",
        R"({"t": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]},
            "t": {"dtype": "U8", "shape": [1], "data_offsets": [1, 2]}})",
-       "tensor 't' is listed twice"},
-      {"EndBeforeBegin", tensor(R"("dtype": "U8", "shape": [1], "data_offsets": [2, 1])"),
-       "tensor 't' ends at data byte 1, before it begins at 2"},
-      {"OutOfBounds", tensor(R"("dtype": "U8", "shape": [8], "data_offsets": [9, 17])"),
-       "tensor 't' spans data bytes [9, 17), but the file has only 16; the download is probably incomplete"},
+       {"'t'", "listed", "twice"}},
+      {"EndBeforeBegin",
+       tensor(R"("dtype": "U8", "shape": [1], "data_offsets": [2, 1])"),
+       {"'t'", "byte 1", "2"}},
+      {"OutOfBounds",
+       tensor(R"("dtype": "U8", "shape": [8], "data_offsets": [9, 17])"),
+       {"'t'", "9", "17", "16", "incomplete"}},
       {"OffsetsThatWouldWrap",
        tensor(R"("dtype": "U8", "shape": [1], "data_offsets": [18446744073709551615, 18446744073709551615])"),
-       "spans data bytes [18446744073709551615, 18446744073709551615)"},
+       {"18446744073709551615"}},
       {"ShapeThatWouldWrapToZero",
        tensor(R"("dtype": "U8", "shape": [4294967296, 4294967296], "data_offsets": [0, 0])"),
-       "tensor 't' is U8 [4294967296, 4294967296], which does not fill its 0 bytes"},
+       {"'t'", "U8", "[4294967296, 4294967296]", "0"}},
       {"BitsThatWouldWrapToZero",
        tensor(R"("dtype": "F64", "shape": [288230376151711744], "data_offsets": [0, 0])"),
-       "which does not fill its 0 bytes"},
-      {"SizeOfAnotherShape", tensor(R"("dtype": "BF16", "shape": [2, 2], "data_offsets": [0, 4])"),
-       "tensor 't' is BF16 [2, 2], which does not fill its 4 bytes"},
+       {"0"}},
+      {"SizeOfAnotherShape",
+       tensor(R"("dtype": "BF16", "shape": [2, 2], "data_offsets": [0, 4])"),
+       {"'t'", "BF16", "[2, 2]", "4"}},
       {"Overlap",
        R"({"u": {"dtype": "U8", "shape": [4], "data_offsets": [3, 7]},
            "t": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}})",
-       "tensors 't' and 'u' overlap at data byte 3"},
+       {"'t'", "'u'", "byte 3", "overlap"}},
       {"SameBytesTwice",
        R"({"u": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]},
            "t": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}})",
-       "overlap at data byte 0"},
-      {"DeepMetadata", R"({"__metadata__": )" + std::string(40, '[') + std::string(40, ']') + "}",
-       "holds an array where none was expected"},
+       {"byte 0", "overlap"}},
+      {"DeepMetadata", R"({"__metadata__": )" + std::string(40, '[') + std::string(40, ']') + "}", {"array"}},
       {"DeepInsideMetadata",
        R"({"__metadata__": {"x": )" + std::string(40, '[') + std::string(40, ']') + "}}",
-       "'__metadata__' is nested too deeply"},
-      {"DeepObjectsInsideMetadata", R"({"__metadata__": )" + repeated(R"({"x": )", 40),
-       "'__metadata__' is nested too deeply"},
-      {"ControlCharactersInAName", R"({"a\u001b[2J\u0007": 7})", "tensor 'a?[2J?' holds a number"},
-      {"EndlessName", R"({")" + std::string(5000, 'n') + R"(": 7})", "nnn...' holds a number"},
+       {"'__metadata__'", "deeply"}},
+      {"DeepObjectsInsideMetadata",
+       R"({"__metadata__": )" + repeated(R"({"x": )", 40),
+       {"'__metadata__'", "deeply"}},
+      {"ControlCharactersInAName", R"({"a\u001b[2J\u0007": 7})", {"'a?[2J?'", "number"}},
+      {"EndlessName",
+       R"({")" + std::string(5000, 'n') + R"(": 7})",
+       {std::string(120, 'n') + "...'", "number"}},
   };
   return headers;
 }
 
 class BadSafetensorsHeader : public testing::TestWithParam<BadHeader> {};
 
-TEST_P(BadSafetensorsHeader, IsRefusedWithItsReason) {
+TEST_P(BadSafetensorsHeader, IsRejectedWithAReason) {
   const auto header = parse(GetParam().json);
   ASSERT_FALSE(header);
   EXPECT_EQ(header.error().code(), ErrorCode::corrupt_data);
   EXPECT_THAT(header.error().message(), testing::StartsWith("a.safetensors: "));
-  EXPECT_THAT(header.error().message(), HasSubstr(GetParam().telling));
+  EXPECT_THAT(header.error().message(),
+              testing::MakePolymorphicMatcher(test::StatesMatcher(GetParam().facts)));
   EXPECT_LT(header.error().message().size(), 400u);
 }
 

@@ -39,7 +39,7 @@ class IndexListener {
   bool key(string_t& name) {
     if (depth_ == 1) {
       in_map_ = name == "weight_map";
-      if (in_map_ && has_weight_map) return fail("'weight_map' is there twice");
+      if (in_map_ && has_weight_map) return fail("'weight_map' appears twice");
       has_weight_map |= in_map_;
     }
     key_ = std::move(name);
@@ -62,7 +62,7 @@ class IndexListener {
     if (depth_ != 2) return fail("'weight_map' must be an object");
     if (!is_plain_name(file))
       return fail(
-          fmt::format("tensor '{}' is said to be in '{}', which is not the name of a file beside the index",
+          fmt::format("tensor '{}' is listed in '{}', which is not the name of a file beside the index",
                       printable(key_), printable(file)));
     if (Status status = visit_(key_, file); !status) {
       problem = std::move(status).error();

@@ -7,11 +7,12 @@
 #include <utility>
 #include <vector>
 
+#include "base/testing/states.h"
+
 namespace moeflux {
 namespace {
 
 using testing::ElementsAre;
-using testing::HasSubstr;
 using testing::Pair;
 
 using Pairs = std::vector<std::pair<std::string, std::string>>;
@@ -23,7 +24,7 @@ Status collect(std::string_view json, Pairs& pairs) {
   });
 }
 
-TEST(WeightMap, IsVisitedPairByPairInTheOrderOfTheFile) {
+TEST(WeightMap, IsVisitedInFileOrder) {
   Pairs pairs;
   const Status status =
       collect(R"({"metadata": {"total_size": 12, "of": [1, {"weight_map": "no"}], "x": null},
@@ -57,7 +58,7 @@ TEST(WeightMap, StopsAtTheErrorOfItsVisitor) {
 struct BadIndex {
   const char* name;
   std::string json;
-  const char* telling;
+  std::vector<std::string> facts;
 };
 void PrintTo(const BadIndex& bad, std::ostream* out) { *out << bad.name; }
 
@@ -65,40 +66,40 @@ std::string map_to(const std::string& value) { return R"({"weight_map": {"t": )"
 
 const std::vector<BadIndex>& bad_indexes() {
   static const std::vector<BadIndex> indexes{
-      {"Nothing", "", "not valid JSON at byte"},
-      {"CutShort", R"({"weight_map": {"t": "a)", "not valid JSON at byte"},
-      {"NulByte", std::string("{}\0", 3), "not valid JSON"},
-      {"Array", "[]", "holds an array where an object"},
-      {"Number", "7", "expected an object"},
-      {"String", "\"x\"", "expected an object"},
-      {"NoMap", R"({"metadata": {}})", "'weight_map' is missing"},
-      {"MapIsAString", R"({"weight_map": "x"})", "'weight_map' must be an object"},
-      {"MapIsAnArray", R"({"weight_map": ["x"]})", "holds an array"},
-      {"MapTwice", R"({"weight_map": {}, "weight_map": {}})", "'weight_map' is there twice"},
-      {"FileIsANumber", map_to("7"), "'weight_map' must map names to file names, but 't' does not"},
-      {"FileIsNull", map_to("null"), "but 't' does not"},
-      {"FileIsAnObject", map_to("{}"), "'weight_map' holds an object where a file name was expected"},
-      {"ParentDirectory", map_to(R"("../x.safetensors")"),
-       "tensor 't' is said to be in '../x.safetensors', which is not the name of a file beside the index"},
-      {"AbsolutePath", map_to(R"("/x.safetensors")"), "not the name of a file beside the index"},
-      {"Folder", map_to(R"("sub/x.safetensors")"), "not the name of a file beside the index"},
-      {"DotDot", map_to(R"("..")"), "not the name of a file beside the index"},
-      {"EmptyName", map_to(R"("")"), "not the name of a file beside the index"},
-      {"NameWithNul", map_to(R"("a\u0000b")"), "not the name of a file beside the index"},
-      {"DeepMetadata", R"({"metadata": )" + std::string(40, '['), "nested too deeply"},
+      {"Nothing", "", {"JSON"}},
+      {"CutShort", R"({"weight_map": {"t": "a)", {"JSON"}},
+      {"NulByte", std::string("{}\0", 3), {"JSON"}},
+      {"Array", "[]", {"array", "object"}},
+      {"Number", "7", {"object"}},
+      {"String", "\"x\"", {"object"}},
+      {"NoMap", R"({"metadata": {}})", {"'weight_map'", "missing"}},
+      {"MapIsAString", R"({"weight_map": "x"})", {"'weight_map'", "object"}},
+      {"MapIsAnArray", R"({"weight_map": ["x"]})", {"array"}},
+      {"MapTwice", R"({"weight_map": {}, "weight_map": {}})", {"'weight_map'", "twice"}},
+      {"FileIsANumber", map_to("7"), {"'weight_map'", "'t'"}},
+      {"FileIsNull", map_to("null"), {"'t'"}},
+      {"FileIsAnObject", map_to("{}"), {"'weight_map'", "object"}},
+      {"ParentDirectory", map_to(R"("../x.safetensors")"), {"'t'", "'../x.safetensors'", "beside"}},
+      {"AbsolutePath", map_to(R"("/x.safetensors")"), {"'t'", "beside"}},
+      {"Folder", map_to(R"("sub/x.safetensors")"), {"'t'", "beside"}},
+      {"DotDot", map_to(R"("..")"), {"'t'", "beside"}},
+      {"EmptyName", map_to(R"("")"), {"'t'", "beside"}},
+      {"NameWithNul", map_to(R"("a\u0000b")"), {"'t'", "beside"}},
+      {"DeepMetadata", R"({"metadata": )" + std::string(40, '['), {"deeply"}},
   };
   return indexes;
 }
 
 class BadWeightMap : public testing::TestWithParam<BadIndex> {};
 
-TEST_P(BadWeightMap, IsRefusedWithItsReason) {
+TEST_P(BadWeightMap, IsRejectedWithAReason) {
   Pairs pairs;
   const Status status = collect(GetParam().json, pairs);
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code(), ErrorCode::corrupt_data);
   EXPECT_THAT(status.error().message(), testing::StartsWith("index.json: "));
-  EXPECT_THAT(status.error().message(), HasSubstr(GetParam().telling));
+  EXPECT_THAT(status.error().message(),
+              testing::MakePolymorphicMatcher(test::StatesMatcher(GetParam().facts)));
   EXPECT_TRUE(pairs.empty());
 }
 

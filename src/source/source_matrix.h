@@ -1,9 +1,9 @@
 #pragma once
 // One logical matrix of a model, wherever its bytes are.
 //
-// Every source ends in these: a shape, an encoding, and up to three byte ranges of its files. Slices of
-// stacked and fused tensors are ranges too, so whoever copies or decodes a matrix never sees how its source
-// was laid out. Plain values.
+// Every kind of source is reduced to these: a shape, an encoding, and up to three byte ranges of files.
+// Slices of stacked and fused tensors are ranges too, so code that copies or decodes a matrix does not depend
+// on the source's layout. Plain values.
 
 #include <cstdint>
 #include <string>
@@ -20,7 +20,7 @@ struct SourceMatrix {
   std::uint64_t rows = 0;
   std::uint64_t cols = 0;
   Encoding encoding = PlainFormat{Dtype::f32};
-  ByteRange codes, scales, biases;  // sizes as encoded_bytes() says; empty where the encoding has none
+  ByteRange codes, scales, biases;  // sizes equal encoded_bytes(); empty if the encoding has no such part
   bool add_one = false;             // Hugging Face stores these norms as (weight - 1)
 
   std::uint64_t total_bytes() const { return codes.size + scales.size + biases.size; }
@@ -39,7 +39,7 @@ struct ExpertMatrices {
   std::uint64_t total_bytes() const { return gate.total_bytes() + up.total_bytes() + down.total_bytes(); }
 };
 
-// `count` matrices of one shape at equal distances: the first one, and how far each part of the next lies.
+// Matrices of one shape at equal distances: the first one, and the distance from each part to the next.
 struct StackedMatrix {
   SourceMatrix first;
   std::uint64_t codes_stride = 0, scales_stride = 0, biases_stride = 0;
@@ -53,8 +53,8 @@ struct StackedMatrix {
   }
 };
 
-// The routed experts of one layer. Stacked where the source stacks them: a layer then costs the same few
-// bytes here whatever number of experts it claims to have.
+// The routed experts of one layer. Stays stacked if the source stacks them, so the memory for a layer does
+// not depend on the number of experts it claims to have.
 class SourceExperts {
  public:
   struct Stacked {
@@ -66,7 +66,7 @@ class SourceExperts {
 
   std::uint32_t count() const { return count_; }
 
-  // Whether all experts are certain to have the same encodings and sizes.
+  // True if all experts are known to have the same encodings and sizes.
   bool is_uniform() const { return std::holds_alternative<Stacked>(layout_); }
 
   ExpertMatrices expert(ExpertId id) const {

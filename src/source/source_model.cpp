@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "model/packed_model.h"
 #include "source/checkpoint_tensors.h"
 #include "source/model_config.h"
 #include "source/original.h"
@@ -13,8 +14,6 @@ namespace moeflux {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::uint64_t kMaxConfigBytes = 4u << 20;
 
 Error unsupported(const fs::path& path, std::string_view format) {
   return {ErrorCode::unsupported,
@@ -29,14 +28,22 @@ bool has_suffix(const std::vector<std::string>& names, std::string_view suffix) 
                      [&](const std::string& name) { return name.ends_with(suffix); });
 }
 
-// What a directory holds when it is not a checkpoint that can be opened, in words that help.
+// The error for a directory without a checkpoint that can be opened: what it holds instead.
 Error explain(FileSystem& files, const fs::path& directory) {
   auto names = files.list(directory);
   if (!names) return std::move(names).error();
+  const auto has = [&](std::string_view name) {
+    return std::find(names->begin(), names->end(), name) != names->end();
+  };
+  if (has(kManifestName) && has(kResidentName))
+    return {ErrorCode::unsupported,
+            fmt::format(
+                "{}: this is a packed model already; use it as it is, or pass the source it was packed from",
+                directory.string())};
   if (has_suffix(*names, ".gguf")) return unsupported(directory, "a GGUF model");
   if (has_suffix(*names, ".safetensors"))
     return {ErrorCode::not_found,
-            fmt::format("{}: there are safetensors files, but no config.json", directory.string())};
+            fmt::format("{}: found safetensors files, but no config.json", directory.string())};
   if (has_suffix(*names, ".pth") || has_suffix(*names, ".pt") ||
       std::any_of(names->begin(), names->end(), [](const std::string& name) {
         return name.starts_with("pytorch_model") && name.ends_with(".bin");
@@ -50,7 +57,7 @@ Error explain(FileSystem& files, const fs::path& directory) {
           directory.string())};
 }
 
-// The directory of the model that `path` points at.
+// The directory of the model at `path`.
 Result<fs::path> directory_of(FileSystem& files, const fs::path& path) {
   MF_TRY(const FileInfo info, files.info(path));
   if (info.kind == FileKind::directory) return path;
@@ -62,8 +69,9 @@ Result<fs::path> directory_of(FileSystem& files, const fs::path& path) {
     MF_TRY(const std::size_t read, file->read_some(0, magic));
     if (read == 4 && std::string_view(reinterpret_cast<const char*>(magic.data()), 4) == "GGUF")
       return unsupported(path, "a GGUF model");
-    if (name == "config.json" || name == "model_weights.json" || name == "model_weights.bin" ||
-        name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json"))
+    if (name == "config.json" || name == kManifestName || name == "model_weights.json" ||
+        name == "model_weights.bin" || name.ends_with(".safetensors") ||
+        name.ends_with(".safetensors.index.json"))
       return path.has_parent_path() ? path.parent_path() : fs::path(".");
   }
   return Error{ErrorCode::not_found, fmt::format("{}: not a model; expected a directory with config.json and "
@@ -71,7 +79,7 @@ Result<fs::path> directory_of(FileSystem& files, const fs::path& path) {
                                                  path.string())};
 }
 
-// MLX renames the experts of every model that it converts, quantized or not.
+// MLX renames the experts of every model it converts, quantized or not.
 SourceKind writer_of(const TensorCatalog& catalog) {
   const auto tensors = catalog.all();
   const bool mlx = std::any_of(tensors.begin(), tensors.end(), [](const TensorEntry& tensor) {
@@ -97,7 +105,7 @@ std::string expert_matrix_name(ExpertKey key, std::string_view part) {
 
 Result<SourceModel> SourceModel::open(FileSystem& files, const fs::path& path) {
   Result<SourceModel> model = open_directory_of(files, path);
-  // A pipe or a directory in place of a file: io calls that a mistake of its caller, but it is the model's.
+  // io reports a pipe or a directory in place of a file as the caller's mistake; here the model is invalid.
   if (!model && model.error().code() == ErrorCode::invalid_argument)
     return Error{ErrorCode::corrupt_data, model.error().message()};
   return model;
@@ -109,7 +117,8 @@ Result<SourceModel> SourceModel::open_directory_of(FileSystem& files, const fs::
   MF_TRY(const std::optional<OriginalPaths> original, find_original(files, directory));
   MF_TRY(const bool has_shards, files.exists(directory / "model.safetensors.index.json"));
   MF_TRY(const bool has_single, files.exists(directory / "model.safetensors"));
-  // NAME-mlx-4bit beside NAME-artifacts keeps the config and may keep the checkpoint: then it is one.
+  // NAME-mlx-4bit beside NAME-artifacts has the config and may have the checkpoint; if so, open the
+  // checkpoint.
   if (has_config && (has_shards || has_single || !original)) {
     if (!has_shards && !has_single) {
       Error why = explain(files, directory);
@@ -186,7 +195,7 @@ Result<ModelSummary> SourceModel::summarise() const {
   for (std::uint32_t i = 0; i < config_.layers.size(); ++i) {
     const SourceExperts* experts = this->experts(LayerId(i));
     if (experts == nullptr) continue;
-    // Stacked experts are all alike; separate ones may differ and are then counted one by one.
+    // Stacked experts are all alike. Separate ones may differ, so they are counted one by one.
     const std::uint32_t kinds = experts->is_uniform() ? 1 : experts->count();
     const std::uint32_t each = experts->is_uniform() ? experts->count() : 1;
     std::uint64_t largest = 0;

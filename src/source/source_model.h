@@ -1,10 +1,11 @@
 #pragma once
-// A model as people have it on disk, opened.
+// A source, opened: a model in one of the formats people have on disk.
 //
-// open() recognises what is at a path (an MLX or Hugging Face checkpoint, or the original's artifacts),
-// reads its config and headers, and finds every matrix of the model; no weights are read. After it succeeds
-// the model is complete: every matrix has its bytes, of the right size, in files that were there. Formats
-// that are recognised but not read (GGUF, GPTQ, AWQ, ...) are `unsupported`, by name. Read-only: any thread.
+// open() recognizes what is at a path (an MLX or Hugging Face checkpoint, or the original's artifacts), reads
+// config and headers, and locates every matrix of the model. It reads no weights. After it succeeds the model
+// is complete: every matrix has bytes of the right size in an existing file. Formats that are recognized but
+// not supported (GGUF, GPTQ, AWQ, ...) and packed models are `unsupported`; the message names them.
+// Immutable: any thread.
 
 #include <cstdint>
 #include <filesystem>
@@ -27,20 +28,20 @@ std::string_view name_of(SourceKind kind);
 
 class SourceModel {
  public:
-  // `path` is a directory, or a file in it that people would point at (model.safetensors, config.json).
-  // `files` is used while opening only.
+  // `path` is a directory, or a file in it such as model.safetensors or config.json. Uses `files` only during
+  // the call.
   static Result<SourceModel> open(FileSystem& files, const std::filesystem::path& path);
 
   SourceKind kind() const { return kind_; }
   const std::filesystem::path& path() const { return path_; }
   const ModelConfig& config() const { return config_; }
   const std::vector<NamedMatrix>& resident() const { return tensors_.resident; }
-  // The routed experts of a layer; null for a dense layer.
+  // The routed experts of a layer; null: a dense layer.
   const SourceExperts* experts(LayerId layer) const;
   const TensorCatalog& catalog() const { return catalog_; }
   const Notes& notes() const { return notes_; }
 
-  // The numbers that `inspect` shows.
+  // For `inspect`.
   Result<ModelSummary> summarise() const;
 
  private:
@@ -58,8 +59,7 @@ class SourceModel {
   Notes notes_;
 };
 
-// "layers.3.mlp.experts.17.gate_proj" and its siblings, as messages and listings call a routed expert's
-// matrices.
+// The name of a routed expert's matrix in messages and listings: "layers.3.mlp.experts.17.gate_proj".
 std::string expert_matrix_name(ExpertKey key, std::string_view part);
 
 }  // namespace moeflux

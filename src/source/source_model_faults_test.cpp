@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "io/faulty_file_system.h"
 #include "io/posix_file_system.h"
-#include "io/temporary_directory.h"
+#include "io/testing/faulty_file_system.h"
+#include "io/testing/temporary_directory.h"
 #include "source/source_model.h"
 #include "source/testing/goldens.h"
 #include "source/testing/original_builder.h"
@@ -18,7 +18,7 @@
 namespace moeflux {
 namespace {
 
-using testing::HasSubstr;
+using test::States;
 
 class FailingDisk : public testing::TestWithParam<const char*> {
  protected:
@@ -45,7 +45,7 @@ class FailingDisk : public testing::TestWithParam<const char*> {
   }
 };
 
-TEST_P(FailingDisk, FailsTheOpeningWhicheverOperationFails) {
+TEST_P(FailingDisk, FailsTheOpeningIfAnyOperationFails) {
   const std::uint64_t count = operations();
   EXPECT_GT(count, 8u);
   for (std::uint64_t i = 0; i < count; ++i) {
@@ -53,7 +53,7 @@ TEST_P(FailingDisk, FailsTheOpeningWhicheverOperationFails) {
     const auto model = SourceModel::open(files, path);
     ASSERT_FALSE(model) << "operation " << i;
     EXPECT_EQ(model.error().code(), ErrorCode::io_failed);
-    EXPECT_THAT(model.error().message(), HasSubstr(parent)) << "operation " << i;
+    EXPECT_THAT(model.error().message(), States(parent)) << "operation " << i;
   }
 }
 
@@ -63,7 +63,7 @@ TEST_P(FailingDisk, ThatLosesAFileNeverDoesMoreThanFail) {
     files.set_plan({.faults = {{.index = i, .error_number = ENOENT}}});
     const auto model = SourceModel::open(files, path);
     if (!model) {
-      EXPECT_THAT(model.error().message(), HasSubstr(parent)) << "operation " << i;
+      EXPECT_THAT(model.error().message(), States(parent)) << "operation " << i;
     }
   }
 }
@@ -82,7 +82,7 @@ TEST_P(FailingDisk, ThatEmptiesAFileNeverDoesMoreThanFail) {
           EXPECT_FALSE(model);
         }
         if (!model) {
-          EXPECT_THAT(model.error().message(), HasSubstr(parent)) << "operation " << i;
+          EXPECT_THAT(model.error().message(), States(parent)) << "operation " << i;
         }
       }
 }

@@ -1,8 +1,8 @@
 #pragma once
-// Every tensor of a source by name, and the open files that hold them.
+// All tensors of a source by name, and the open files that hold them.
 //
-// Filled from the shards of a checkpoint (or from the original's manifest), then read-only. Owns its files.
-// Thread-safe once filled: reads name their own offsets.
+// Filled from the shards of a checkpoint or from the original's manifest, by one thread; immutable and safe
+// for any thread after that, because reads carry their own offsets. Owns its files.
 
 #include <memory>
 #include <optional>
@@ -16,7 +16,8 @@
 
 namespace moeflux {
 
-// An FP8 release with 60 layers of 512 experts, each three weights and three scales, has 184,320 for these.
+// The experts of an FP8 release with 60 layers of 512, each with three weights and three scales, are 184,320
+// tensors.
 inline constexpr std::size_t kMaxTensorsInSource = 200'000;
 
 class TensorCatalog {
@@ -26,10 +27,11 @@ class TensorCatalog {
   // Keeps `file` open and gives it an id.
   FileId add_file(std::unique_ptr<ReadFile> file);
 
-  // Adds tensors of files already added. A name that is there already is `corrupt_data`: it names both files.
+  // Adds tensors of files already added. A name that exists already is `corrupt_data`; the message names both
+  // files.
   Status add_tensors(std::vector<TensorEntry> tensors);
 
-  const TensorEntry* find(std::string_view name) const;  // or null
+  const TensorEntry* find(std::string_view name) const;  // null: no such tensor
   std::optional<std::size_t> index_of(std::string_view name) const;
 
   // The tensors whose names begin with `prefix`, in ascending order.

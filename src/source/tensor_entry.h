@@ -1,5 +1,5 @@
 #pragma once
-// One tensor as a foreign file lists it: a name, a type, a shape, and the bytes that hold it.
+// One tensor as listed in a source: a name, a dtype, a shape, and its bytes.
 // Plain values.
 
 #include <cstdint>
@@ -11,9 +11,9 @@
 
 namespace moeflux {
 
-using FileId = Id<struct FileTag>;  // a file of one source, in the order in which it was opened
+using FileId = Id<struct FileTag>;  // a file of one source, numbered in opening order
 
-// Bytes of one file of a source. An empty range means: this encoding has no such part.
+// A range of bytes in one file of a source. Empty if the encoding has no such part.
 struct ByteRange {
   FileId file{0};
   std::uint64_t offset = 0;

@@ -1,9 +1,9 @@
 #pragma once
 // Tensors of a source → the matrices of a model.
 //
-// One function a family names every tensor that its ModelConfig needs; what is missing or of another shape
-// is an error with that name. Names of matrices are the same whatever the source was: the published module
-// path without its prefix ("layers.3.self_attn.q_proj"). One thread at a time.
+// One function per family lists every tensor that its ModelConfig needs. A tensor that is missing or has
+// another shape is an error that names it. Matrix names do not depend on the kind of source: they are the
+// published module path without its prefix ("layers.3.self_attn.q_proj"). One thread at a time.
 
 #include <optional>
 #include <string>
@@ -19,12 +19,12 @@
 namespace moeflux {
 
 struct SourceTensors {
-  std::vector<NamedMatrix> resident;                  // all that is not a routed expert
-  std::vector<std::optional<SourceExperts>> experts;  // one a layer; none for a dense layer
-  std::uint64_t skipped_bytes = 0;                    // of tensors that a text model does not use
+  std::vector<NamedMatrix> resident;                  // all matrices but routed experts
+  std::vector<std::optional<SourceExperts>> experts;  // one per layer; nullopt for a dense layer
+  std::uint64_t skipped_bytes = 0;                    // of tensors that a text model does not need
 };
 
-// Collects resident matrices under their common names, read from modules that begin with `prefix`.
+// Collects resident matrices under their common names, from modules whose names begin with `prefix`.
 class TensorMapper {
  public:
   TensorMapper(MatrixResolver& resolver, std::string prefix)
@@ -35,13 +35,14 @@ class TensorMapper {
   const TensorCatalog& catalog() const { return resolver_.catalog(); }
 
   Status matrix(const std::string& name, Dim rows, Dim cols);
-  // `parts` matrices stacked in a 3-D tensor, kept as one matrix of parts * rows.
+  // A 3-D tensor of `parts` stacked matrices, treated as one matrix of parts * rows rows.
   Status stacked(const std::string& name, Dim parts, Dim rows, Dim cols);
-  // A one-dimensional tensor: "<name>.weight" for norms, "<name>" as it is for parameters.
+  // A one-dimensional tensor: "<name>.weight" for norms, plain "<name>" for parameters.
   Status norm(const std::string& name, Dim size, bool add_one = false);
   Status parameter(const std::string& name, Dim size);
   Status shaped(const std::string& name, std::vector<Dim> shape);  // "<name>.weight"
-  // The output head, which has its own prefix; skipped with a note when embeddings are tied.
+  // The output head, which has a prefix different from the body's; skipped with a note if embeddings are
+  // tied.
   Status output_head(const ModelConfig& model, const std::string& module, Notes& notes);
 
   // gate, up and down of a SwiGLU block.

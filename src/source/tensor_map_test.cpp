@@ -9,17 +9,18 @@
 #include <string>
 #include <vector>
 
+#include "base/testing/states.h"
 #include "io/posix_file_system.h"
-#include "io/temporary_directory.h"
+#include "io/testing/temporary_directory.h"
 #include "source/source_model.h"
 #include "source/testing/tiny_models.h"
 
 namespace moeflux {
 namespace {
 
+using test::States;
 using testing::Contains;
 using testing::ElementsAre;
-using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 using testing::UnorderedElementsAre;
@@ -64,33 +65,31 @@ TEST_F(AnyModel, OpensWithoutNotesAndUsesEveryByte) {
   }
 }
 
-TEST_F(AnyModel, NamesEachTensorThatIsTakenAway) {
+TEST_F(AnyModel, NamesEachRemovedTensor) {
   for (const TinyCheckpoint& whole : every_tiny_model())
     for (const TestTensor& tensor : whole.tensors) {
       TinyCheckpoint less = whole;
       less.remove(tensor.name);
-      EXPECT_THAT(refusal(less), HasSubstr("'" + tensor.name + "'"));
+      EXPECT_THAT(refusal(less), States(tensor.name));
     }
 }
 
-TEST_F(AnyModel, NamesEachTensorThatHasOneMoreInItsFirstDimension) {
+TEST_F(AnyModel, NamesEachTensorWithALargerFirstDimension) {
   for (const TinyCheckpoint& whole : every_tiny_model())
     for (std::size_t i = 0; i < whole.tensors.size(); ++i) {
       TinyCheckpoint other = whole;
       other.tensors[i].shape[0] += 1;
-      EXPECT_THAT(refusal(other), HasSubstr("tensor '" + whole.tensors[i].name + "'"));
+      EXPECT_THAT(refusal(other), States(whole.tensors[i].name));
     }
 }
 
-TEST_F(AnyModel, NotesTensorsThatItDoesNotKnow) {
+TEST_F(AnyModel, NotesUnknownTensors) {
   TinyCheckpoint tiny = tiny_deepseek_mlx();
   tiny.tensor("model.zzz", {3});
   tiny.tensor("model.strange", {3});
   const auto model = open(tiny);
   ASSERT_TRUE(model) << model.error().message();
-  EXPECT_THAT(
-      model->notes(),
-      ElementsAre("2 tensors are not part of this model and are not used, the first is 'model.strange'"));
+  EXPECT_THAT(model->notes(), ElementsAre(States("2 tensors", "'model.strange'")));
 }
 
 TEST_F(AnyModel, WithTiedEmbeddingsHasNoHeadAndSkipsOneWithANote) {
@@ -99,8 +98,7 @@ TEST_F(AnyModel, WithTiedEmbeddingsHasNoHeadAndSkipsOneWithANote) {
     const auto with_head = open(tiny);
     ASSERT_TRUE(with_head) << with_head.error().message();
     EXPECT_THAT(names_of(*with_head), Not(Contains("lm_head")));
-    EXPECT_THAT(with_head->notes(),
-                ElementsAre(HasSubstr("an output head, though 'tie_word_embeddings' is true")));
+    EXPECT_THAT(with_head->notes(), ElementsAre(States("'tie_word_embeddings'", "true")));
     EXPECT_EQ(skipped_bytes(*with_head), encoded_bytes(kAffine4, 96, 64).total());
 
     tiny.remove_all("lm_head");
@@ -119,7 +117,7 @@ TEST_F(QwenModel, HasTheSameMatricesInEveryFormat) {
   EXPECT_EQ(mlx->config(), hugging_face->config());
 }
 
-TEST_F(QwenModel, SkipsPredictionAndVisionWithANoteEach) {
+TEST_F(QwenModel, SkipsPredictionAndVisionWithNotes) {
   TinyCheckpoint tiny = tiny_qwen_hugging_face();
   tiny.tensor("mtp.layers.0.x.weight", {10});
   tiny.tensor("mtp.norm.weight", {10});
@@ -137,7 +135,7 @@ TEST_F(QwenModel, SkipsTheVisionTowerOfMlx) {
   tiny.tensor("vision_tower.patch_embed.weight", {50});
   const auto model = open(tiny);
   ASSERT_TRUE(model) << model.error().message();
-  EXPECT_THAT(model->notes(), ElementsAre(HasSubstr("'vision_tower.*'")));
+  EXPECT_THAT(model->notes(), ElementsAre(States("'vision_tower.*'")));
 }
 
 TEST_F(QwenModel, MayHaveBareNames) {
@@ -153,10 +151,10 @@ TEST_F(QwenModel, MayHaveBareNames) {
   EXPECT_EQ(names_of(*model), names_of(*open(tiny_qwen_mlx())));
 }
 
-TEST_F(QwenModel, OfAnotherNamingSaysWhichNamesItLookedFor) {
+TEST_F(QwenModel, OfAnotherNamingNamesTheExpectedPrefixes) {
   TinyCheckpoint tiny = tiny_qwen_mlx();
   for (TestTensor& tensor : tiny.tensors) tensor.name = "transformer." + tensor.name;
-  EXPECT_THAT(refusal(tiny), HasSubstr("no tensor begins with 'language_model.model.layers.'"));
+  EXPECT_THAT(refusal(tiny), States("'language_model.model.layers.'"));
 }
 
 TEST_F(QwenModel, AddsOneToFiveKindsOfNormsOfHuggingFaceOnly) {
@@ -177,7 +175,7 @@ TEST_F(QwenModel, AddsOneToFiveKindsOfNormsOfHuggingFaceOnly) {
   EXPECT_THAT(raised(*mlx), IsEmpty());
 }
 
-TEST_F(QwenModel, KnowsItsWriterByTheOrderOfTheConvolution) {
+TEST_F(QwenModel, TakesItsWriterFromTheShapeOfTheConvolution) {
   TinyCheckpoint tiny = tiny_qwen_hugging_face();  // unquantized, but converted by MLX
   tiny.find("model.language_model.layers.0.linear_attn.conv1d.weight").shape = {128, 4, 1};
   const auto model = open(tiny);
@@ -186,7 +184,7 @@ TEST_F(QwenModel, KnowsItsWriterByTheOrderOfTheConvolution) {
                            [](const NamedMatrix& named) { return named.matrix.add_one; }));
 }
 
-TEST_F(QwenModel, ConvertedHalfWayIsRefused) {
+TEST_F(QwenModel, RejectsAHalfConvertedModel) {
   TinyCheckpoint tiny = tiny_qwen_hugging_face();
   tiny.config["layer_types"] = {"linear_attention", "linear_attention"};
   tiny.remove_all("layers.1.self_attn");
@@ -196,7 +194,7 @@ TEST_F(QwenModel, ConvertedHalfWayIsRefused) {
           {std::string(tensor.name).replace(at, 9, "layers.1."), tensor.dtype, tensor.shape});
   ASSERT_EQ(refusal(tiny), "no error");
   tiny.find("model.language_model.layers.1.linear_attn.conv1d.weight").shape = {128, 4, 1};
-  EXPECT_THAT(refusal(tiny), HasSubstr("some layers were converted by MLX and some were not"));
+  EXPECT_THAT(refusal(tiny), States("MLX"));
 }
 
 TEST_F(QwenModel, WithoutASharedExpertNeedsNoneOfItsTensors) {
@@ -208,18 +206,17 @@ TEST_F(QwenModel, WithoutASharedExpertNeedsNoneOfItsTensors) {
   EXPECT_THAT(model->notes(), IsEmpty());
 }
 
-TEST_F(DeepseekModel, SkipsLayersBeyondItsLastWithANote) {
+TEST_F(DeepseekModel, SkipsLayersPastTheLastWithANote) {
   TinyCheckpoint tiny = tiny_deepseek_fp8();
   tiny.tensor("model.layers.2.eh_proj.weight", {10});
   tiny.tensor("model.layers.2.shared_head.norm.weight", {10});
   const auto model = open(tiny);
   ASSERT_TRUE(model) << model.error().message();
-  EXPECT_THAT(model->notes(),
-              ElementsAre("skipped 2 tensors 'model.layers.2.*' (40 B): multi-token prediction is not used"));
+  EXPECT_THAT(model->notes(), ElementsAre(States("2 tensors", "'model.layers.2.*'", "40 B")));
   EXPECT_EQ(skipped_bytes(*model), 40u);
 }
 
-TEST_F(DeepseekModel, DoesNotMindStoredRotaryFrequencies) {
+TEST_F(DeepseekModel, IgnoresStoredRotaryFrequencies) {
   TinyCheckpoint tiny = tiny_deepseek_mlx();
   tiny.tensor("model.layers.0.self_attn.rotary_emb.inv_freq", {8}, Dtype::f32);
   const auto model = open(tiny);
@@ -227,7 +224,7 @@ TEST_F(DeepseekModel, DoesNotMindStoredRotaryFrequencies) {
   EXPECT_THAT(model->notes(), IsEmpty());
 }
 
-TEST_F(DeepseekModel, TakesTheSplitKeyAndValueProjectionsOfNewerMlx) {
+TEST_F(DeepseekModel, AcceptsTheSplitProjectionsOfNewerMlx) {
   TinyCheckpoint tiny = tiny_deepseek_mlx();
   tiny.remove_all("kv_b_proj");
   for (const char* layer : {"0", "1"}) {
@@ -251,22 +248,20 @@ TEST_F(DeepseekModel, TakesTheSplitKeyAndValueProjectionsOfNewerMlx) {
   EXPECT_EQ(embed->matrix.biases, model->catalog().find(name + ".biases")->bytes);
 
   tiny.remove("model.layers.1.self_attn.unembed_out.weight");
-  EXPECT_THAT(refusal(tiny), HasSubstr("'model.layers.1.self_attn.unembed_out.weight' is missing"));
+  EXPECT_THAT(refusal(tiny), States("'model.layers.1.self_attn.unembed_out.weight'", "missing"));
 }
 
-TEST_F(DeepseekModel, RefusesSplitProjectionsWhoseFp8BlocksWouldCrossHeads) {
+TEST_F(DeepseekModel, RejectsSplitProjectionsWhoseFp8BlocksCrossHeads) {
   TinyCheckpoint tiny = tiny_deepseek_fp8();
   tiny.module("model.layers.0.self_attn.embed_q", {2, 64, 64}, Fp8BlockFormat{Dtype::f32});
-  EXPECT_THAT(refusal(tiny),
-              HasSubstr("'model.layers.0.self_attn.embed_q' stacks fp8 matrices of 64 rows, which is "
-                        "no multiple of 128"));
+  EXPECT_THAT(refusal(tiny), States("'model.layers.0.self_attn.embed_q'", "fp8", 64, 128));
 }
 
-TEST_F(DeepseekModel, ProjectsQueriesInOneStepWithoutALatent) {
+TEST_F(DeepseekModel, AllowsQueriesWithoutALatent) {
   TinyCheckpoint tiny = tiny_deepseek_mlx();
   tiny.config["q_lora_rank"] = nullptr;
   tiny.remove_all("self_attn.q_");
-  EXPECT_THAT(refusal(tiny), HasSubstr("'model.layers.0.self_attn.q_proj.weight' is missing"));
+  EXPECT_THAT(refusal(tiny), States("'model.layers.0.self_attn.q_proj.weight'", "missing"));
   for (const char* layer : {"0", "1"})
     tiny.module(std::string("model.layers.") + layer + ".self_attn.q_proj", {160, 64}, kAffine4);
   EXPECT_EQ(refusal(tiny), "no error");
@@ -275,7 +270,7 @@ TEST_F(DeepseekModel, ProjectsQueriesInOneStepWithoutALatent) {
 TEST_F(DeepseekModel, JoinsTwoSharedExpertsIntoOneOfTwiceTheSize) {
   TinyCheckpoint tiny = tiny_deepseek_mlx();
   tiny.config["n_shared_experts"] = 2u;
-  EXPECT_THAT(refusal(tiny), HasSubstr("n_shared_experts*moe_intermediate_size=128"));
+  EXPECT_THAT(refusal(tiny), States("n_shared_experts*moe_intermediate_size=128"));
   tiny.remove_all("shared_experts");
   tiny.module("model.layers.1.mlp.shared_experts.gate_proj", {128, 64}, kAffine4);
   tiny.module("model.layers.1.mlp.shared_experts.up_proj", {128, 64}, kAffine4);

@@ -14,17 +14,17 @@ namespace moeflux {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
-constexpr std::size_t kSlabBytes = 8 * kMiB;  // at least, and at least one block
-constexpr std::size_t kReservedSlabs = 1024;  // until then growing allocates nothing on the heap
+constexpr std::size_t kSlabBytes = 8 * kMiB;  // or one block if that is larger
+constexpr std::size_t kReservedSlabs = 1024;  // up to here, growing allocates nothing on the heap
 constexpr std::size_t kReservedSizeClasses = 16;
 
 }  // namespace
 
-// Before the bytes of every block.
+// Precedes the bytes of every block.
 struct alignas(kAlignment) KvBlockRef::Header {
   KvPool* pool;
-  std::size_t size;   // with the header
-  Header* next_free;  // while nobody has it
+  std::size_t size;   // including the header
+  Header* next_free;  // while the block is free
   std::atomic<std::uint32_t> owners;
   std::uint32_t filled;
 };
@@ -34,7 +34,7 @@ KvBlockRef::KvBlockRef(const KvBlockRef& other) noexcept : header_(other.header_
 }
 
 KvBlockRef::~KvBlockRef() {
-  // Whoever gives back the last share sees what the others wrote.
+  // The thread that drops the last share sees what the other owners wrote.
   if (header_ != nullptr && header_->owners.fetch_sub(1, std::memory_order_acq_rel) == 1)
     header_->pool->release(header_);
 }
@@ -80,9 +80,10 @@ Result<KvBlockRef> KvPool::acquire(std::size_t size) {
   if (size_class.size > budget_bytes_ - std::min(used_bytes_, budget_bytes_)) {
     return Error(
         ErrorCode::out_of_memory,
-        fmt::format("the keys and values of all sessions take {} of their {}; a block of {} more does not "
-                    "fit; end a session or give them more",
-                    human_bytes(used_bytes_), human_bytes(budget_bytes_), human_bytes(size_class.size)));
+        fmt::format(
+            "keys and values: no room for a block of {}; all sessions use {} of a budget of {}; end a "
+            "session or raise the budget",
+            human_bytes(size_class.size), human_bytes(used_bytes_), human_bytes(budget_bytes_)));
   }
   if (size_class.free == nullptr) MF_TRY_STATUS(grow(size_class));
   KvBlockRef::Header* const header = std::exchange(size_class.free, size_class.free->next_free);

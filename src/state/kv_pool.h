@@ -1,16 +1,18 @@
 #pragma once
-// Memory for keys and values: blocks of kKvBlockPositions positions of one layer, shared by all sessions of an engine.
+// Memory for keys and values: blocks of kKvBlockPositions positions of one layer, shared by all sessions of
+// an engine.
 //
-// The pool grows with use, up to a budget; what is given back is used again, and what is in use never moves, so growth
-// copies nothing. A KvBlockRef is a share in a block: copying it shares, the last one to go gives the block back.
+// The pool grows on demand up to a budget. Returned blocks are reused, and blocks in use never move, so
+// growing copies nothing. A KvBlockRef is a reference-counted share in a block; the last share returns the
+// block to the pool.
 //
-// Blocks are append-only. `filled` says how many of a block's rows somebody has claimed, and whoever stands exactly
-// there may claim the next ones, even of a block that others share, because they look at earlier rows only. Whoever
-// stands before that has to copy, unless the block is its own alone.
+// Blocks are append-only. `filled` is the number of rows that have been claimed. A session whose position is
+// exactly there may claim the next rows even if others share the block, because they read only earlier rows.
+// A session at an earlier position must copy the block, unless it is the only owner.
 //
-// Sizes of blocks are few (one a kind of layer), so each has a list of free blocks, threaded through the blocks:
-// acquire() and giving back allocate nothing on the heap. Thread-safe; the fields of one block are for the engine that
-// runs a step. A pool outlives its blocks.
+// There are few block sizes (one per kind of layer). Each has a free list threaded through its blocks, so
+// acquiring and returning a block allocates nothing on the heap. Thread-safe, except for the fields of a
+// block: only the engine that runs a step uses them. A pool must outlive its blocks.
 
 #include <atomic>
 #include <cstddef>
@@ -32,7 +34,7 @@ constexpr std::uint64_t kv_blocks_for(std::uint64_t positions) {
 
 class KvPool;
 
-// A share in a block; empty by default and after being moved from.
+// A share in a block. Empty by default and after a move.
 class KvBlockRef {
  public:
   KvBlockRef() = default;
@@ -45,8 +47,8 @@ class KvBlockRef {
   ~KvBlockRef();
 
   explicit operator bool() const { return header_ != nullptr; }
-  float* data() const;  // the bytes that were asked for, at 64; indeterminate at first
-  // Rows that are claimed, of kKvBlockPositions.
+  float* data() const;  // the requested bytes, aligned to 64; uninitialized
+  // Claimed rows, 0 to kKvBlockPositions.
   std::uint32_t filled() const;
   void set_filled(std::uint32_t rows) const;
   bool is_shared() const;
@@ -62,22 +64,23 @@ class KvBlockRef {
 
 class KvPool {
  public:
-  // No limit but the machine's.
+  // Limited only by the machine.
   static constexpr std::uint64_t kNoBudget = ~std::uint64_t{0};
   explicit KvPool(std::uint64_t budget_bytes);
   ~KvPool();
   KvPool(const KvPool&) = delete;
   KvPool& operator=(const KvPool&) = delete;
 
-  // A block of `size` bytes with nothing filled. Beyond the budget it is out_of_memory, with both numbers.
+  // Returns a block of `size` bytes with no claimed rows. Error: out_of_memory if the budget has no room for
+  // it.
   Result<KvBlockRef> acquire(std::size_t size);
 
-  // What a block of so many bytes takes, all told.
+  // Bytes that a block of `size` bytes takes from the budget.
   static std::size_t block_bytes(std::size_t size);
 
   std::uint64_t used_bytes() const;
   std::uint64_t budget_bytes() const { return budget_bytes_; }
-  // Bytes that were copied because somebody wrote to a block that others see; counted for tests.
+  // Bytes copied because a session wrote to a shared block. For tests.
   std::uint64_t copied_bytes() const { return copied_bytes_.load(std::memory_order_relaxed); }
   void count_copied(std::uint64_t bytes) { copied_bytes_.fetch_add(bytes, std::memory_order_relaxed); }
 

@@ -9,15 +9,15 @@
 #include <utility>
 #include <vector>
 
-#include "base/allocation_counter.h"
-#include "base/expect_contract.h"
 #include "base/sizes.h"
+#include "base/testing/allocation_counter.h"
+#include "base/testing/expect_contract.h"
+#include "base/testing/states.h"
 
 namespace moeflux {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using test::States;
 using testing::UnorderedElementsAreArray;
 
 constexpr std::size_t kSizes[] = {256 * 1024, 64, 1, 100'000, 3 * 1024 * 1024};
@@ -46,7 +46,7 @@ bool is_all(const KvBlockRef& block, std::size_t size, int mark) {
                      [&](std::byte byte) { return byte == static_cast<std::byte>(mark); });
 }
 
-TEST(KvPool, BlocksAreAlignedAndApart) {
+TEST(KvPool, BlocksAreAlignedAndDoNotOverlap) {
   KvPool pool(KvPool::kNoBudget);
   struct Taken {
     KvBlockRef block;
@@ -67,7 +67,7 @@ TEST(KvPool, BlocksAreAlignedAndApart) {
   }
 }
 
-TEST(KvPool, CountsWholeCacheLinesAndWhatItKeepsBesideThem) {
+TEST(KvPool, CountsWholeCacheLinesAndHeaders) {
   KvPool pool(KvPool::kNoBudget);
   EXPECT_EQ(pool.used_bytes(), 0u);
   EXPECT_EQ(KvPool::block_bytes(65), KvPool::block_bytes(128));
@@ -85,7 +85,7 @@ TEST(KvPool, CountsWholeCacheLinesAndWhatItKeepsBesideThem) {
   EXPECT_EQ(pool.used_bytes(), 0u);
 }
 
-TEST(KvPool, RefusesWhatItsBudgetHasNoRoomForAndSaysBothNumbers) {
+TEST(KvPool, RefusesABlockBeyondItsBudgetAndStatesTheSizes) {
   constexpr std::size_t kBlock = 250'048;
   KvPool pool(1'100'000);
   EXPECT_EQ(pool.budget_bytes(), 1'100'000u);
@@ -95,8 +95,8 @@ TEST(KvPool, RefusesWhatItsBudgetHasNoRoomForAndSaysBothNumbers) {
     const Result<KvBlockRef> refused = pool.acquire(kBlock);
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code(), ErrorCode::out_of_memory);
-    EXPECT_THAT(refused.error().message(),
-                AllOf(HasSubstr(human_bytes(used)), HasSubstr(human_bytes(1'100'000))));
+    EXPECT_THAT(refused,
+                States(human_bytes(used), human_bytes(1'100'000), human_bytes(KvPool::block_bytes(kBlock))));
     EXPECT_EQ(pool.used_bytes(), used);
   }
   float* const place = blocks[2].data();
@@ -104,7 +104,7 @@ TEST(KvPool, RefusesWhatItsBudgetHasNoRoomForAndSaysBothNumbers) {
   EXPECT_EQ(acquired(pool, kBlock).data(), place);
 }
 
-TEST(KvPool, ABudgetIsUsedToItsLastByte) {
+TEST(KvPool, UsesABudgetToItsLastByte) {
   for (const std::uint64_t missing : {0u, 1u}) {
     KvPool pool(2 * KvPool::block_bytes(4096) - missing);
     const KvBlockRef first = acquired(pool, 4096);
@@ -112,7 +112,7 @@ TEST(KvPool, ABudgetIsUsedToItsLastByte) {
   }
 }
 
-TEST(KvPool, SmallBlocksStillFitWhereALargeOneDoesNot) {
+TEST(KvPool, SmallBlocksFitWhereALargeOneDoesNot) {
   KvPool pool(KvPool::block_bytes(512) + KvPool::block_bytes(448));
   const KvBlockRef large = acquired(pool, 512);
   EXPECT_FALSE(pool.acquire(512));
@@ -121,13 +121,13 @@ TEST(KvPool, SmallBlocksStillFitWhereALargeOneDoesNot) {
   EXPECT_EQ(pool.used_bytes(), pool.budget_bytes());
 }
 
-TEST(KvPool, WithABudgetOfNothingRefusesEverything) {
+TEST(KvPool, WithABudgetOfZeroRefusesEverything) {
   KvPool pool(0);
   EXPECT_FALSE(pool.acquire(1));
   EXPECT_EQ(pool.used_bytes(), 0u);
 }
 
-TEST(KvPool, UsesAgainWhatWasGivenBack) {
+TEST(KvPool, ReusesReturnedBlocks) {
   KvPool pool(KvPool::kNoBudget);
   for (const std::size_t size : kSizes) {
     std::vector<KvBlockRef> blocks = acquired(pool, size, 20);
@@ -135,10 +135,10 @@ TEST(KvPool, UsesAgainWhatWasGivenBack) {
     const std::vector<float*> first = places_of(blocks);
     blocks.clear();
     EXPECT_EQ(pool.used_bytes(), 0u);
-    // A slab may have more blocks than were taken; what was given back last comes first.
+    // A slab may have more blocks than were acquired. The block returned last is acquired first.
     blocks = acquired(pool, size, 20);
     EXPECT_THAT(places_of(blocks), UnorderedElementsAreArray(first)) << size;
-    for (const KvBlockRef& block : blocks) EXPECT_EQ(block.filled(), 0u) << "of whoever had it before";
+    for (const KvBlockRef& block : blocks) EXPECT_EQ(block.filled(), 0u) << "rows of the previous owner";
   }
 }
 
@@ -151,7 +151,7 @@ TEST(KvPool, KeepsSizesApart) {
 
 TEST(KvPool, NothingMovesWhenItGrows) {
   KvPool pool(KvPool::kNoBudget);
-  constexpr std::size_t kBlock = 3 * 1024 * 1024;  // two a slab
+  constexpr std::size_t kBlock = 3 * 1024 * 1024;  // two per slab
   const KvBlockRef first = acquired(pool, kBlock);
   float* const place = first.data();
   std::memset(place, 7, kBlock);
@@ -180,11 +180,11 @@ TEST(KvPool, GrowsWithoutTheHeap) {
   KvPool pool(KvPool::kNoBudget);
   std::vector<KvBlockRef> blocks(50);
   const AllocationCounter counter;
-  for (KvBlockRef& block : blocks) block = *pool.acquire(5 * kMiB);  // one a slab
+  for (KvBlockRef& block : blocks) block = *pool.acquire(5 * kMiB);  // one per slab
   EXPECT_EQ(counter.allocations(), 0u);
 }
 
-TEST(KvPool, ServesThreadsAtOnce) {
+TEST(KvPool, ServesThreadsConcurrently) {
   constexpr std::size_t kBlock = 4096;
   KvPool pool(16 * KvPool::block_bytes(kBlock));
   const auto use = [&](int mark) {
@@ -200,7 +200,7 @@ TEST(KvPool, ServesThreadsAtOnce) {
   EXPECT_EQ(pool.used_bytes(), 0u);
 }
 
-TEST(KvPool, CountsWhatWasCopied) {
+TEST(KvPool, CountsCopiedBytes) {
   KvPool pool(KvPool::kNoBudget);
   EXPECT_EQ(pool.copied_bytes(), 0u);
   pool.count_copied(12);
@@ -222,12 +222,12 @@ TEST(KvBlockRef, IsEmptyByDefaultAndAfterBeingMovedFrom) {
   KvPool pool(KvPool::kNoBudget);
   KvBlockRef block;
   EXPECT_FALSE(block);
-  EXPECT_EQ(block, KvBlockRef(block));  // nothing can be shared as well
+  EXPECT_EQ(block, KvBlockRef(block));  // an empty reference can be copied
   block = acquired(pool, 64);
   ASSERT_TRUE(block);
   float* const place = block.data();
   const KvBlockRef moved = std::move(block);
-  EXPECT_FALSE(block);  // NOLINT(bugprone-use-after-move): it is what is tested
+  EXPECT_FALSE(block);  // NOLINT(bugprone-use-after-move): under test
   EXPECT_EQ(moved.data(), place);
   EXPECT_FALSE(moved.is_shared());
 }
@@ -242,10 +242,10 @@ TEST(KvBlockRef, ACopyIsAShareInTheSameBlock) {
   EXPECT_TRUE(share.is_shared());
   EXPECT_TRUE(block.is_shared());
   EXPECT_FALSE(other.is_shared());
-  EXPECT_EQ(pool.used_bytes(), 2 * KvPool::block_bytes(64));  // a share takes nothing
+  EXPECT_EQ(pool.used_bytes(), 2 * KvPool::block_bytes(64));  // a share takes no memory
 }
 
-TEST(KvBlockRef, TheLastShareGivesTheBlockBack) {
+TEST(KvBlockRef, TheLastShareReturnsTheBlock) {
   KvPool pool(KvPool::kNoBudget);
   KvBlockRef first = acquired(pool, 64);
   KvBlockRef second = first, third = second;
@@ -260,7 +260,7 @@ TEST(KvBlockRef, TheLastShareGivesTheBlockBack) {
   EXPECT_EQ(pool.used_bytes(), 0u);
 }
 
-TEST(KvBlockRef, GivesBackWhatAnotherTakesThePlaceOf) {
+TEST(KvBlockRef, AssignmentReturnsTheOldBlock) {
   KvPool pool(KvPool::kNoBudget);
   KvBlockRef block = acquired(pool, 64);
   block = acquired(pool, 128);
@@ -280,9 +280,9 @@ TEST(KvBlockRef, EveryShareSeesHowManyRowsAreClaimed) {
   EXPECT_EQ(block.filled(), kKvBlockPositions);
 }
 
-// The last one, whichever thread it is of, gives the block back after the others have read it: whoever has it
-// next writes to it, and the ThreadSanitizer would see a read that is not over.
-TEST(KvBlockRef, IsSharedByThreads) {
+// The last share, on any thread, returns the block after the other threads have read it. The next owner
+// writes to it, so ThreadSanitizer would report a read that has not ended.
+TEST(KvBlockRef, MayBeSharedByThreads) {
   constexpr std::size_t kBlock = 4096;
   constexpr int kThreads = 4;
   KvPool pool(2 * KvPool::block_bytes(kBlock));

@@ -10,14 +10,14 @@
 namespace moeflux {
 
 Result<SessionState> SessionState::create(const ModelConfig& config, KvPool& pool, std::uint32_t context,
-                                          KvNumbers numbers) {
-  SessionState state(pool, state_shape_of(config, numbers));
+                                          KvDtype dtype) {
+  SessionState state(pool, state_shape_of(config, dtype));
   state.context_ = context;
   state.side_size_ = state.shape_.recurrent_size;
   if (state.side_size_ != 0) {
     MF_TRY(state.recurrent_, HugeBuffer::create(2 * state.shape_.recurrent_bytes()));
   }
-  // Everything that grows with the position has its room now, so that no step allocates.
+  // Reserve everything that grows with the position, so that no step allocates.
   state.tokens_.reserve(context);
   state.blocks_.resize(state.shape_.kv.size());
   for (std::size_t i = 0; i < state.blocks_.size(); ++i)
@@ -32,7 +32,8 @@ Result<KvBlock> SessionState::new_block(const KvShape& shape) {
   return KvBlock{std::move(memory), keys, values};
 }
 
-// Makes `block` one whose rows from `rows_kept` on are this session's to write.
+// Ensures that this session may write the rows of `block` from `rows_kept` on. Copies the rows before them to
+// a new block if another owner has claimed rows from there on.
 Status SessionState::own_block(const KvShape& shape, KvBlock& block, std::uint32_t rows_kept) {
   if (!block.memory.is_shared() || block.memory.filled() == rows_kept) return {};
   MF_TRY(KvBlock copy, new_block(shape));
@@ -62,15 +63,16 @@ Status SessionState::reserve(std::uint32_t rows) {
   return {};
 }
 
-Status SessionState::acquire_blocks(std::size_t wanted) {
-  const std::size_t last = position_ / kKvBlockPositions;  // the block that the next row goes into
+// Acquires blocks for the first `count` blocks of every layer.
+Status SessionState::acquire_blocks(std::size_t count) {
+  const std::size_t last = position_ / kKvBlockPositions;  // the block of the next row
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     const KvShape& shape = shape_.kv[i];
     if (shape.heads == 0) continue;
     std::vector<KvBlock>& blocks = blocks_[i];
-    if (last < blocks.size() && reserved_end_ == position_)  // else the block is this session's already
+    if (last < blocks.size() && reserved_end_ == position_)  // otherwise this session owns it already
       MF_TRY_STATUS(own_block(shape, blocks[last], position_ % kKvBlockPositions));
-    while (blocks.size() < wanted) {
+    while (blocks.size() < count) {
       MF_TRY(KvBlock block, new_block(shape));
       blocks.push_back(std::move(block));
     }
@@ -78,30 +80,43 @@ Status SessionState::acquire_blocks(std::size_t wanted) {
   return {};
 }
 
-// Says in the blocks from the position on that their rows are taken up to `end`.
+// Sets the claimed rows of all blocks from the position on, up to `end`.
 void SessionState::claim_rows(std::uint64_t end) {
-  const std::size_t wanted = kv_blocks_for(end);
+  const std::size_t count = kv_blocks_for(end);
   for (std::vector<KvBlock>& blocks : blocks_)
-    for (std::size_t b = position_ / kKvBlockPositions; b < blocks.size() && b < wanted; ++b) {
+    for (std::size_t b = position_ / kKvBlockPositions; b < blocks.size() && b < count; ++b) {
       const std::uint64_t first = b * std::uint64_t{kKvBlockPositions};
       blocks[b].memory.set_filled(
           static_cast<std::uint32_t>(std::min<std::uint64_t>(kKvBlockPositions, end - first)));
     }
 }
 
-// Rows that this session has claimed and not committed are its alone, so it may take the claim back: the next try then
-// finds the block as this one did, and copies nothing. (Without a claim `filled` may be another session's.)
+Status SessionState::begin_step(std::span<const TokenId> tokens) {
+  MF_REQUIRE(!tokens.empty(), "a step has at least one token");
+  drop_step();
+  MF_TRY_STATUS(reserve(static_cast<std::uint32_t>(tokens.size())));
+  tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+  return {};
+}
+
+void SessionState::commit() {
+  const std::size_t committed = tokens().size();
+  MF_REQUIRE(tokens_.size() > committed, "a step was begun");
+  position_ += static_cast<std::uint32_t>(tokens_.size() - committed);
+  current_ ^= 1;
+}
+
+void SessionState::drop_step() { tokens_.resize(tokens().size(), TokenId(0)); }
+
+// Only this session sees rows that it has claimed and not committed, so it can return the claim. The next
+// step then finds the block as this one did and copies nothing. Without a claim, `filled` may be another
+// session's.
 void SessionState::abandon() {
+  drop_step();
   if (reserved_end_ > position_) claim_rows(position_);
   reserved_end_ = position_;
   for (std::vector<KvBlock>& blocks : blocks_)
     if (blocks.size() > kv_blocks_for(position_)) blocks.resize(kv_blocks_for(position_));
-}
-
-void SessionState::commit(std::span<const TokenId> tokens) {
-  position_ += static_cast<std::uint32_t>(tokens.size());
-  tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
-  current_ ^= 1;
 }
 
 void SessionState::clear() {
@@ -114,8 +129,8 @@ void SessionState::clear() {
 }
 
 void SessionState::truncate(std::uint32_t position) {
-  MF_REQUIRE(can_truncate(), "a recurrent state has no past");
-  MF_REQUIRE(position <= position_, "only what is there is forgotten");
+  MF_REQUIRE(can_truncate(), "no layer has a recurrent state");
+  MF_REQUIRE(position <= position_, "positions are dropped from the end");
   position_ = position;
   reserved_end_ = position;
   if (position <= tokens_begin_) tokens_begin_ = position;
@@ -127,7 +142,7 @@ Result<Snapshot> SessionState::snapshot(std::shared_ptr<const void> owner) const
   auto contents = std::make_shared<Snapshot::Contents>();
   contents->owner = std::move(owner);
   contents->position = position_;
-  contents->tokens.assign(tokens_.begin(), tokens_.end());
+  contents->tokens.assign(tokens().begin(), tokens().end());
   contents->tokens_begin = tokens_begin_;
   if (side_size_ != 0) {
     MF_TRY(contents->recurrent, HugeBuffer::create(shape_.recurrent_bytes()));

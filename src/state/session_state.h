@@ -1,19 +1,24 @@
 #pragma once
-// What a session remembers: its tokens, the keys and values of its attention layers, the recurrent states of the others.
+// The memory of a session: its tokens, the keys and values of its attention layers, the recurrent states of
+// the other layers.
 //
-// A step reads what is before position() and writes what is after it; commit() makes that visible, and without it
-// nothing has happened. Keys and values are append-only, so rows beyond the position are simply not seen. Recurrent
-// states have two sides: a step reads one and writes the other, and commit() turns them round.
+// A step reads the state before position() and writes the state after it. commit() makes the step visible;
+// until then the session is unchanged. Keys and values are append-only, so rows beyond the position are never
+// read. Recurrent states have two sides: a step reads one and writes the other, and commit() swaps them. A
+// recurrent state is that after all tokens of the step, so a step is committed as a whole or not at all.
 //
-//   reserve(rows)   memory for so many more positions, or an error and no change that anyone can see
-//   ...the step...
-//   commit(tokens), of all the rows or of some; or abandon(), and nothing is reserved any more
+//   begin_step(tokens)   reserves memory for the step, or fails and changes nothing visible
+//   ... the layers run ...
+//   commit()             moves behind `tokens`; or abandon(), which also returns reserved memory
 //
-// A Snapshot (state/snapshot.h) shares the blocks; a block that somebody else sees is copied before this session writes
-// to rows that the other might have. Owns its recurrent memory; the pool outlives it. Movable; one thread at a time.
+// reserve() does the allocating part of begin_step() ahead of time, for one or several steps.
+//
+// A Snapshot (state/snapshot.h) shares the blocks. A block that is shared is copied before this session
+// writes to rows that another owner might read. Owns its recurrent memory; the pool must outlive it. Movable.
+// One thread at a time.
 
 #include <cstdint>
-#include <optional>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -33,9 +38,9 @@ struct RecurrentView {
 
 class SessionState {
  public:
-  // With room in its tables for `context` positions. The pool outlives it.
+  // A state with room in its tables for `context` positions. The pool must outlive it.
   static Result<SessionState> create(const ModelConfig& config, KvPool& pool, std::uint32_t context,
-                                     KvNumbers numbers = KvNumbers::f32);
+                                     KvDtype dtype = KvDtype::f32);
 
   SessionState(SessionState&&) noexcept = default;
   SessionState& operator=(SessionState&&) noexcept = default;
@@ -44,26 +49,34 @@ class SessionState {
   std::uint32_t position() const { return position_; }
   std::uint32_t context() const { return context_; }
 
-  // The token at each position from tokens_begin() on; those before it are not known (an imported state).
-  std::span<const TokenId> tokens() const { return tokens_; }
+  // The tokens at positions tokens_begin() to position() - 1. Earlier tokens are unknown (an imported state).
+  std::span<const TokenId> tokens() const { return std::span(tokens_).first(position_ - tokens_begin_); }
   std::uint32_t tokens_begin() const { return tokens_begin_; }
 
-  // position() + rows <= context(). Of what is reserved already nothing is asked for again.
+  // Reserves memory for `rows` positions from position() on. Rows that are already reserved are not acquired
+  // again. Requires: position() + rows <= context().
   Status reserve(std::uint32_t rows);
-  void commit(std::span<const TokenId> tokens);
+
+  // ---- A step ----
+  // Begins a step over `tokens`: copies them and reserves their rows. Replaces an uncommitted step.
+  // Requires: `tokens` is not empty, and position() + tokens.size() <= context().
+  Status begin_step(std::span<const TokenId> tokens);
+  // The layers have run all rows of the step. Requires: a step was begun.
+  void commit();
+  // Drops the step, if any, and returns all reserved rows. A no-op if there are none.
   void abandon();
 
-  // As new: position 0, recurrent states zero, blocks given back.
+  // Back to a new state: position 0, recurrent states zero, all blocks returned.
   void clear();
 
-  // Whether positions can be forgotten from the end: no layer has a recurrent state.
+  // Whether positions can be dropped from the end, which is so if no layer has a recurrent state.
   bool can_truncate() const { return side_size_ == 0; }
-  // Forgets everything from `position` on. can_truncate().
+  // Drops all positions from `position` on. Requires: can_truncate() and position <= position().
   void truncate(std::uint32_t position);
 
-  // The state as it is. Copies recurrent states and tokens, and no block. `owner`: of the pool.
+  // The committed state. Copies recurrent states and tokens but no block. `owner` owns the pool.
   Result<Snapshot> snapshot(std::shared_ptr<const void> owner = {}) const;
-  // Becomes `snapshot`, which is of this model and fits the context. Copies no block.
+  // Becomes `snapshot`. Copies no block. Requires: the snapshot is of the same model and fits the context.
   void restore(const Snapshot& snapshot);
 
   std::span<const KvBlock> kv(LayerId layer) const { return blocks_[layer.index()]; }
@@ -73,9 +86,10 @@ class SessionState {
  private:
   SessionState(KvPool& pool, StateShape shape) : pool_(&pool), shape_(std::move(shape)) {}
   Result<KvBlock> new_block(const KvShape& shape);
-  Status acquire_blocks(std::size_t wanted);
+  Status acquire_blocks(std::size_t count);
   void claim_rows(std::uint64_t end);
   Status own_block(const KvShape& shape, KvBlock& block, std::uint32_t rows_kept);
+  void drop_step();
   float* side(unsigned which) const {
     return reinterpret_cast<float*>(const_cast<std::byte*>(recurrent_.data())) + which * side_size_;
   }
@@ -83,14 +97,14 @@ class SessionState {
   KvPool* pool_;
   StateShape shape_;
   std::vector<std::vector<KvBlock>> blocks_;  // by layer
-  std::vector<TokenId> tokens_;
+  std::vector<TokenId> tokens_;  // from tokens_begin_ on; those of the step follow the committed ones
   std::uint32_t tokens_begin_ = 0;
   std::uint32_t context_ = 0;
   std::uint32_t position_ = 0;
-  std::uint64_t reserved_end_ = 0;  // up to here reserve() has claimed rows; not below position_
+  std::uint64_t reserved_end_ = 0;  // reserve() has claimed the rows below it; at least position_
   HugeBuffer recurrent_;            // two sides
   std::uint64_t side_size_ = 0;     // in floats
-  unsigned current_ = 0;
+  unsigned current_ = 0;            // the side that a step reads
 };
 
 }  // namespace moeflux

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/allocation_counter.h"
-#include "base/expect_contract.h"
+#include "base/testing/allocation_counter.h"
+#include "base/testing/expect_contract.h"
 #include "state/testing/written_states.h"
 
 namespace moeflux {
@@ -42,7 +42,7 @@ Snapshot taken(const SessionState& state) {
   return *std::move(snapshot);
 }
 
-// Every number and token that the session sees is that of `position` steps of the timeline.
+// Expects the tokens and the state of the timeline at `position`.
 void expect_at(SessionState& state, std::uint32_t position, Timeline timeline = {}) {
   EXPECT_EQ(state.position(), position);
   EXPECT_EQ(state.tokens_begin(), 0u);
@@ -54,14 +54,14 @@ bool is_all(const float* numbers, std::uint64_t count, float value) {
   return std::all_of(numbers, numbers + count, [&](float number) { return number == value; });
 }
 
-// Bytes of one position of all layers.
+// Bytes per position, all layers.
 std::uint64_t row_bytes(const StateShape& shape) {
   std::uint64_t floats = 0;
   for (const KvShape& kv : shape.kv) floats += std::uint64_t{kv.heads} * (kv.key_dim + kv.value_dim);
   return floats * sizeof(float);
 }
 
-TEST(SessionState, IsNewAtPositionZeroWithNoBlocksAndStatesOfZero) {
+TEST(SessionState, BeginsAtPositionZeroWithoutBlocksAndWithZeroStates) {
   KvPool pool(KvPool::kNoBudget);
   SessionState state = created(small_qwen_config(), pool);
   EXPECT_EQ(state.context(), kContext);
@@ -89,7 +89,7 @@ TEST(SessionState, ReservesBlocksOf256PositionsAndNoMore) {
   }
 }
 
-TEST(SessionState, ReservingTwiceIsReservingOnce) {
+TEST(SessionState, ReservingIsIdempotent) {
   KvPool pool(KvPool::kNoBudget);
   SessionState state = created(small_qwen_config(), pool);
   ASSERT_TRUE(state.reserve(300));
@@ -121,7 +121,7 @@ TEST(SessionState, ReservingClaimsTheRowsInEveryBlock) {
   EXPECT_THAT(filled(), ElementsAre(256, 256, 256));
 }
 
-TEST(SessionState, RemembersWhatItsStepsWrote) {
+TEST(SessionState, KeepsWhatItsStepsWrote) {
   for (const ModelConfig& config : {small_qwen_config(), small_deepseek_config()}) {
     KvPool pool(KvPool::kNoBudget);
     SessionState state = created(config, pool);
@@ -146,7 +146,7 @@ TEST(SessionState, BlocksOfLatentAttentionHaveNoValues) {
   EXPECT_EQ(pool.used_bytes(), 2u * 2 * KvPool::block_bytes(256 * (64 + 16) * 4));
 }
 
-TEST(SessionState, ItsRecurrentStatesHaveTwoSides) {
+TEST(SessionState, RecurrentStatesHaveTwoSides) {
   KvPool pool(KvPool::kNoBudget);
   SessionState state = created(small_qwen_config(), pool);
   const RecurrentView first = state.conv(kNet), last = state.delta(kLastNet);
@@ -157,7 +157,7 @@ TEST(SessionState, ItsRecurrentStatesHaveTwoSides) {
   EXPECT_EQ(last.after, last.before + side);
 }
 
-TEST(SessionState, SidesTurnRoundOnlyOnCommit) {
+TEST(SessionState, SidesAreSwappedOnlyOnCommit) {
   KvPool pool(KvPool::kNoBudget);
   SessionState state = created(small_qwen_config(), pool);
   const auto write = [&](float number) {
@@ -173,20 +173,70 @@ TEST(SessionState, SidesTurnRoundOnlyOnCommit) {
     }
   };
   const std::vector<TokenId> token{TokenId(7)};
-  ASSERT_TRUE(state.reserve(2));
+  ASSERT_TRUE(state.begin_step(token));
   write(1);
   expect(0, 0);  // as if the step had failed
+  ASSERT_TRUE(state.begin_step(token));
   write(2);
-  state.commit(token);
+  state.commit();
   expect(2, 2.5f);
+  ASSERT_TRUE(state.begin_step(token));
   write(3);
   expect(2, 2.5f);
-  state.commit(token);
+  state.commit();
   expect(3, 3.5f);
   EXPECT_THAT(state.tokens(), ElementsAre(TokenId(7), TokenId(7)));
 }
 
-TEST(SessionState, AReserveThatFailsIsNotSeen) {
+// More rows may be reserved than a step runs. The committed state is that after all rows of the step.
+TEST(SessionState, CommitsAllRowsOfTheStepHoweverManyAreReserved) {
+  for (const ModelConfig& config : {small_qwen_config(), small_deepseek_config()})
+    for (const std::uint32_t reserved : {0u, 3u, 5u, 300u}) {
+      KvPool pool(KvPool::kNoBudget);
+      SessionState state = created(config, pool);
+      extend(state, 10);
+      ASSERT_TRUE(state.reserve(reserved));
+      extend(state, 3);
+      expect_at(state, 13);
+      extend(state, 2);
+      expect_at(state, 15);
+    }
+}
+
+TEST(SessionState, AStepThatIsNotCommittedIsReplacedByTheNext) {
+  KvPool pool(KvPool::kNoBudget);
+  SessionState state = created(small_qwen_config(), pool);
+  extend(state, 10);
+  for (const std::uint32_t rows : {300u, 2u}) {
+    ASSERT_TRUE(state.begin_step(written_tokens(10, 10 + rows, kOther)));
+    write_step(state, rows, kOther);
+    expect_at(state, 10);
+  }
+  extend(state, 5);
+  expect_at(state, 15);
+}
+
+TEST(SessionState, AStepThatIsDroppedLeavesNoTokens) {
+  const auto drop = [](SessionState& state, int way, const Snapshot& snapshot) {
+    if (way == 0) state.abandon();
+    if (way == 1) state.restore(snapshot);
+    if (way == 2) state.truncate(10);
+  };
+  for (int way = 0; way < 3; ++way) {
+    KvPool pool(KvPool::kNoBudget);
+    SessionState state = created(small_deepseek_config(), pool);
+    extend(state, 10);
+    const Snapshot snapshot = taken(state);
+    ASSERT_TRUE(state.begin_step(written_tokens(10, 20, kOther)));
+    EXPECT_THAT(taken(state).tokens(), ElementsAreArray(written_tokens(0, 10)));
+    drop(state, way, snapshot);
+    expect_at(state, 10);
+    extend(state, 5);
+    expect_at(state, 15);
+  }
+}
+
+TEST(SessionState, AFailedReserveChangesNothingVisible) {
   const ModelConfig config = small_qwen_config();
   const std::uint64_t one_block = KvPool::block_bytes(state_shape_of(config).kv[1].block_bytes());
   KvPool pool(3 * one_block);
@@ -208,29 +258,29 @@ TEST(SessionState, AReserveThatFailsIsNotSeen) {
   EXPECT_EQ(pool.used_bytes(), 0u);
 }
 
-TEST(SessionState, AStepThatFailsIsForgottenByTheNext) {
+TEST(SessionState, AFailedStepDoesNotAffectTheNext) {
   for (const std::uint32_t before : {0u, 10u, 255u, 256u}) {
     KvPool pool(KvPool::kNoBudget);
     SessionState state = created(small_qwen_config(), pool);
     if (before != 0) extend(state, before);
-    ASSERT_TRUE(state.reserve(300));
+    ASSERT_TRUE(state.begin_step(written_tokens(before, before + 300, kOther)));
     write_step(state, 300, kOther);
     expect_at(state, before);
     extend(state, 3);
     expect_at(state, before + 3);
     extend(state, 300);
     expect_at(state, before + 303);
-    EXPECT_EQ(pool.copied_bytes(), 0u);  // nobody else sees the blocks
+    EXPECT_EQ(pool.copied_bytes(), 0u);  // the blocks are not shared
   }
 }
 
-TEST(SessionState, ClearIsAsNew) {
+TEST(SessionState, ClearRestoresTheInitialState) {
   KvPool pool(KvPool::kNoBudget);
   SessionState state = created(small_qwen_config(), pool);
   for (const bool committed : {true, false}) {
-    ASSERT_TRUE(state.reserve(300));
+    ASSERT_TRUE(state.begin_step(written_tokens(0, 300)));
     write_step(state, 300, kOther);
-    if (committed) state.commit(written_tokens(0, 300));
+    if (committed) state.commit();
     state.clear();
     expect_at(state, 0);
     EXPECT_EQ(pool.used_bytes(), 0u);
@@ -240,7 +290,7 @@ TEST(SessionState, ClearIsAsNew) {
   expect_at(state, 300);
 }
 
-TEST(SessionState, GivesItsBlocksBackWhenItEnds) {
+TEST(SessionState, ReturnsItsBlocksWhenDestroyed) {
   KvPool pool(KvPool::kNoBudget);
   {
     SessionState state = created(small_qwen_config(), pool);
@@ -252,7 +302,7 @@ TEST(SessionState, GivesItsBlocksBackWhenItEnds) {
   EXPECT_EQ(pool.used_bytes(), 0u);
 }
 
-TEST(SessionState, GivesItsBlocksBackWhenAnotherTakesItsPlace) {
+TEST(SessionState, ReturnsItsBlocksWhenAssignedTo) {
   KvPool pool(KvPool::kNoBudget), other_pool(KvPool::kNoBudget);
   SessionState state = created(small_qwen_config(), pool);
   SessionState other = created(small_qwen_config(), other_pool, 50);
@@ -278,15 +328,15 @@ TEST(SessionState, AllocatesNothingWhileItGrows) {
   const std::vector<TokenId> token{TokenId(1)};
   const AllocationCounter counter;
   while (state.position() < state.context()) {
-    ASSERT_TRUE(state.reserve(1));
-    state.commit(token);
+    ASSERT_TRUE(state.begin_step(token));
+    state.commit();
   }
   EXPECT_EQ(counter.allocations(), 0u);
   EXPECT_EQ(state.kv(kAttention).size(), 4u);
   EXPECT_EQ(state.tokens().size(), kContext);
 }
 
-TEST(SessionState, AllocatesNothingWhenItGoesBack) {
+TEST(SessionState, AllocatesNothingWhenGoingBack) {
   for (const ModelConfig& config : {small_qwen_config(), small_deepseek_config()}) {
     KvPool pool(KvPool::kNoBudget);
     SessionState state = created(config, pool);
@@ -296,8 +346,8 @@ TEST(SessionState, AllocatesNothingWhenItGoesBack) {
     const std::vector<TokenId> tokens = written_tokens(300, 600);
     const AllocationCounter counter;
     state.restore(snapshot);
-    ASSERT_TRUE(state.reserve(300));
-    state.commit(tokens);
+    ASSERT_TRUE(state.begin_step(tokens));
+    state.commit();
     if (state.can_truncate()) state.truncate(100);
     state.clear();
     EXPECT_EQ(counter.allocations(), 0u);
@@ -306,13 +356,13 @@ TEST(SessionState, AllocatesNothingWhenItGoesBack) {
 
 // ---- Going back without a snapshot ----
 
-TEST(SessionStateTruncate, IsForModelsWithoutRecurrentStates) {
+TEST(SessionStateTruncate, IsOnlyForModelsWithoutRecurrentStates) {
   KvPool pool(KvPool::kNoBudget);
   EXPECT_TRUE(created(small_deepseek_config(), pool).can_truncate());
   EXPECT_FALSE(created(small_qwen_config(), pool).can_truncate());
 }
 
-TEST(SessionStateTruncate, ForgetsWhatIsFromThePositionOn) {
+TEST(SessionStateTruncate, DropsEverythingFromThePositionOn) {
   for (const std::uint32_t kept : {600u, 599u, 513u, 512u, 511u, 256u, 255u, 1u, 0u}) {
     KvPool pool(KvPool::kNoBudget);
     SessionState state = created(small_deepseek_config(), pool);
@@ -327,7 +377,7 @@ TEST(SessionStateTruncate, ForgetsWhatIsFromThePositionOn) {
   }
 }
 
-TEST(SessionStateTruncate, AfterAStepThatFailedGivesItsBlocksBack) {
+TEST(SessionStateTruncate, ReturnsTheBlocksOfAFailedStep) {
   KvPool pool(KvPool::kNoBudget);
   SessionState state = created(small_deepseek_config(), pool);
   extend(state, 10);
@@ -337,7 +387,7 @@ TEST(SessionStateTruncate, AfterAStepThatFailedGivesItsBlocksBack) {
   EXPECT_EQ(pool.used_bytes(), state.shape().kv_bytes(10));
 }
 
-TEST(SessionStateTruncate, LeavesTheSnapshotsOfLaterPositionsAlone) {
+TEST(SessionStateTruncate, DoesNotChangeSnapshotsOfLaterPositions) {
   for (const std::uint32_t kept : {300u, 299u, 257u, 256u, 100u, 0u}) {
     KvPool pool(KvPool::kNoBudget);
     SessionState state = created(small_deepseek_config(), pool);
@@ -348,7 +398,7 @@ TEST(SessionStateTruncate, LeavesTheSnapshotsOfLaterPositionsAlone) {
     extend(state, 300, after);
     expect_at(state, kept + 300, after);
     EXPECT_TRUE(bits_of(state.shape(), snapshot) == written_bits(state.shape(), 300)) << kept;
-    const std::uint32_t rows_seen_by_both = kept == 300 ? 0 : kept % 256;  // of the block that is written to
+    const std::uint32_t rows_seen_by_both = kept == 300 ? 0 : kept % 256;  // in the block that is written to
     EXPECT_EQ(pool.copied_bytes(), rows_seen_by_both * row_bytes(state.shape())) << kept;
   }
 }
@@ -358,7 +408,7 @@ TEST(SessionStateTruncate, BelowTheFirstKnownTokenLeavesNone) {
   SessionState state = created(small_deepseek_config(), pool);
   extend(state, 20);
   const Snapshot known = taken(state);
-  // The same with tokens from 15 on only, as a session that was imported there has.
+  // The same state with tokens only from 15 on, as after an import at position 15.
   auto contents = std::make_shared<Snapshot::Contents>();
   contents->position = 20;
   contents->blocks = known.contents().blocks;
@@ -375,9 +425,9 @@ TEST(SessionStateTruncate, BelowTheFirstKnownTokenLeavesNone) {
   }
 }
 
-// ---- Snapshots: who copies what ----
+// ---- Snapshots and copies ----
 
-TEST(SessionStateSnapshot, OfABlockThatIsGoneOnInCopiesNothing) {
+TEST(SessionStateSnapshot, ContinuingTheSameSessionCopiesNothing) {
   for (const ModelConfig& config : {small_qwen_config(), small_deepseek_config()}) {
     KvPool pool(KvPool::kNoBudget);
     SessionState state = created(config, pool);
@@ -396,7 +446,7 @@ TEST(SessionStateSnapshot, OfABlockThatIsGoneOnInCopiesNothing) {
   }
 }
 
-TEST(SessionStateSnapshot, AnotherSessionCopiesTheRowsItSeesOfTheBlockItWritesTo) {
+TEST(SessionStateSnapshot, ASecondSessionCopiesItsRowsOfTheBlockItWritesTo) {
   for (const ModelConfig& config : {small_qwen_config(), small_deepseek_config()})
     for (const std::uint32_t position : {1u, 100u, 255u, 257u, 600u}) {
       KvPool pool(KvPool::kNoBudget);
@@ -409,21 +459,21 @@ TEST(SessionStateSnapshot, AnotherSessionCopiesTheRowsItSeesOfTheBlockItWritesTo
       EXPECT_EQ(pool.used_bytes(), first.shape().kv_bytes(position));
 
       extend(first, 1, after_first);
-      EXPECT_EQ(pool.copied_bytes(), 0u);  // it stands where the rows end
+      EXPECT_EQ(pool.copied_bytes(), 0u);  // its position is where the claimed rows end
       extend(second, 2, after_second);
       const std::uint64_t copied = position % 256 * row_bytes(first.shape());
       EXPECT_EQ(pool.copied_bytes(), copied) << position;
 
       extend(first, 300, after_first);
       extend(second, 300, after_second);
-      EXPECT_EQ(pool.copied_bytes(), copied);  // once: the copy is its own
+      EXPECT_EQ(pool.copied_bytes(), copied);  // only once: it owns the copy
       expect_at(first, position + 301, after_first);
       expect_at(second, position + 302, after_second);
       EXPECT_TRUE(bits_of(first.shape(), snapshot) == written_bits(first.shape(), position));
     }
 }
 
-TEST(SessionStateSnapshot, WhoeverIsFirstGoesOnInPlace) {
+TEST(SessionStateSnapshot, TheFirstSessionToWriteContinuesInPlace) {
   KvPool pool(KvPool::kNoBudget);
   SessionState first = created(small_qwen_config(), pool), second = created(small_qwen_config(), pool);
   extend(first, 100);
@@ -437,24 +487,24 @@ TEST(SessionStateSnapshot, WhoeverIsFirstGoesOnInPlace) {
   expect_at(second, 105, after_second);
 }
 
-TEST(SessionStateSnapshot, ThePlaceAfterItIsClaimedBeforeTheStepRuns) {
-  // Both sessions of one batch reserve first and write later.
+TEST(SessionStateSnapshot, TheNextRowsAreClaimedBeforeTheStepRuns) {
+  // The sessions of a batch all begin their steps before any of them writes.
   KvPool pool(KvPool::kNoBudget);
   SessionState first = created(small_qwen_config(), pool), second = created(small_qwen_config(), pool);
   extend(first, 100);
   second.restore(taken(first));
-  ASSERT_TRUE(first.reserve(1));
-  ASSERT_TRUE(second.reserve(1));
   const Timeline after_first{1, 100}, after_second{2, 100};
+  ASSERT_TRUE(first.begin_step(written_tokens(100, 101, after_first)));
+  ASSERT_TRUE(second.begin_step(written_tokens(100, 101, after_second)));
   write_step(second, 1, after_second);
   write_step(first, 1, after_first);
-  first.commit(written_tokens(100, 101, after_first));
-  second.commit(written_tokens(100, 101, after_second));
+  first.commit();
+  second.commit();
   expect_at(first, 101, after_first);
   expect_at(second, 101, after_second);
 }
 
-TEST(SessionStateSnapshot, AtABlockBorderNobodyEverCopies) {
+TEST(SessionStateSnapshot, AtABlockBoundaryNothingIsCopied) {
   for (const std::uint32_t position : {256u, 512u}) {
     KvPool pool(KvPool::kNoBudget);
     SessionState first = created(small_qwen_config(), pool), second = created(small_qwen_config(), pool);
@@ -472,13 +522,13 @@ TEST(SessionStateSnapshot, AtABlockBorderNobodyEverCopies) {
   }
 }
 
-TEST(SessionStateSnapshot, AfterAStepThatFailedTheSessionGoesOnInPlace) {
+TEST(SessionStateSnapshot, AfterAFailedStepTheSessionContinuesInPlace) {
   for (const bool is_abandoned : {false, true}) {
     KvPool pool(KvPool::kNoBudget);
     SessionState state = created(small_qwen_config(), pool);
     extend(state, 100);
     const Snapshot snapshot = taken(state);
-    ASSERT_TRUE(state.reserve(200));
+    ASSERT_TRUE(state.begin_step(written_tokens(100, 300, kOther)));
     write_step(state, 200, kOther);
     if (is_abandoned) state.abandon();
     EXPECT_EQ(pool.used_bytes(), state.shape().kv_bytes(is_abandoned ? 100 : 300));
@@ -490,7 +540,7 @@ TEST(SessionStateSnapshot, AfterAStepThatFailedTheSessionGoesOnInPlace) {
   }
 }
 
-TEST(SessionStateSnapshot, AbandoningWithoutAClaimLeavesTheRowsOfAnotherAlone) {
+TEST(SessionStateSnapshot, AbandoningWithoutAClaimKeepsTheRowsOfOthers) {
   KvPool pool(KvPool::kNoBudget);
   SessionState first = created(small_qwen_config(), pool), second = created(small_qwen_config(), pool);
   extend(first, 100);
@@ -503,7 +553,7 @@ TEST(SessionStateSnapshot, AbandoningWithoutAClaimLeavesTheRowsOfAnotherAlone) {
   expect_at(second, 130, after_second);
 }
 
-TEST(SessionStateSnapshot, RowsThatAreReservedForSeveralStepsAreClaimedOnce) {
+TEST(SessionStateSnapshot, RowsReservedForSeveralStepsAreClaimedOnce) {
   KvPool pool(KvPool::kNoBudget);
   SessionState state = created(small_qwen_config(), pool), other = created(small_qwen_config(), pool);
   extend(state, 100);
@@ -511,7 +561,7 @@ TEST(SessionStateSnapshot, RowsThatAreReservedForSeveralStepsAreClaimedOnce) {
   const Timeline after_other{1, 100};
   ASSERT_TRUE(state.reserve(300));
   extend(state, 150);
-  extend(other, 40, after_other);  // its rows are taken: it copies
+  extend(other, 40, after_other);  // its next rows are claimed, so it copies
   EXPECT_EQ(pool.copied_bytes(), 100 * row_bytes(state.shape()));
   extend(state, 150);
   EXPECT_EQ(pool.copied_bytes(), 100 * row_bytes(state.shape()));
@@ -519,10 +569,10 @@ TEST(SessionStateSnapshot, RowsThatAreReservedForSeveralStepsAreClaimedOnce) {
   expect_at(other, 140, after_other);
 }
 
-TEST(SessionStateSnapshot, ACopyThatFailsIsNotSeen) {
+TEST(SessionStateSnapshot, AFailedCopyChangesNothingVisible) {
   const ModelConfig config = small_qwen_config();
   const std::uint64_t one_block = KvPool::block_bytes(state_shape_of(config).kv[1].block_bytes());
-  KvPool pool(3 * one_block);  // of four: a block of each of two layers, twice
+  KvPool pool(3 * one_block);  // both sessions together need four
   SessionState first = created(config, pool), second = created(config, pool);
   extend(first, 100);
   second.restore(taken(first));
@@ -540,20 +590,20 @@ TEST(SessionStateSnapshot, ACopyThatFailsIsNotSeen) {
   expect_at(second, 105, after_second);
 }
 
-TEST(SessionStateSnapshot, OnceNobodyElseHasTheBlockItIsWrittenInPlace) {
+TEST(SessionStateSnapshot, ABlockThatIsNoLongerSharedIsWrittenInPlace) {
   KvPool pool(KvPool::kNoBudget);
   SessionState state = created(small_qwen_config(), pool);
   extend(state, 100);
   std::optional<Snapshot> snapshot = taken(state);
   extend(state, 50);
-  state.restore(*snapshot);  // rows 100 to 149 are claimed, and nobody sees them
+  state.restore(*snapshot);  // rows 100 to 149 stay claimed but are not visible
   snapshot.reset();
   extend(state, 20, {1, 100});
   expect_at(state, 120, {1, 100});
   EXPECT_EQ(pool.copied_bytes(), 0u);
 }
 
-TEST(SessionStateSnapshot, IsRestoredIntoASessionThatWasElsewhere) {
+TEST(SessionStateSnapshot, CanBeRestoredIntoAnotherSession) {
   for (const ModelConfig& config : {small_qwen_config(), small_deepseek_config()})
     for (const std::uint32_t position : {0u, 1u, 256u, 300u})
       for (const bool is_committed : {false, true}) {
@@ -567,18 +617,18 @@ TEST(SessionStateSnapshot, IsRestoredIntoASessionThatWasElsewhere) {
         SessionState state = created(config, pool);
         extend(state, 700, kOther);
         if (!is_committed) {
-          ASSERT_TRUE(state.reserve(300));
+          ASSERT_TRUE(state.begin_step(written_tokens(700, 1000, kOther)));
           write_step(state, 300, kOther);
         }
         state.restore(*snapshot);
         expect_at(state, position);
-        EXPECT_EQ(pool.used_bytes(), state.shape().kv_bytes(position));  // its own are given back
+        EXPECT_EQ(pool.used_bytes(), state.shape().kv_bytes(position));  // the previous blocks are returned
         extend(state, 10);
         expect_at(state, position + 10);
       }
 }
 
-TEST(SessionStateSnapshot, RestoringTwiceIsRestoringOnce) {
+TEST(SessionStateSnapshot, RestoringIsIdempotent) {
   KvPool pool(KvPool::kNoBudget);
   SessionState state = created(small_qwen_config(), pool);
   extend(state, 100);
@@ -609,11 +659,11 @@ TEST(SessionStateSnapshot, OutlivesItsSession) {
   EXPECT_EQ(pool.used_bytes(), 0u);
 }
 
-TEST(SessionStateSnapshot, OfAnUncommittedStepIsOfThePositionBefore) {
+TEST(SessionStateSnapshot, DuringAStepIsOfThePositionBeforeIt) {
   KvPool pool(KvPool::kNoBudget);
   SessionState state = created(small_qwen_config(), pool);
   extend(state, 10);
-  ASSERT_TRUE(state.reserve(600));
+  ASSERT_TRUE(state.begin_step(written_tokens(10, 610, kOther)));
   write_step(state, 600, kOther);
   const Snapshot snapshot = taken(state);
   EXPECT_EQ(snapshot.contents().blocks[1].size(), 1u);
@@ -622,7 +672,7 @@ TEST(SessionStateSnapshot, OfAnUncommittedStepIsOfThePositionBefore) {
   EXPECT_EQ(pool.used_bytes(), state.shape().kv_bytes(10));
 }
 
-// The price of a checkpoint, at a length where a copy of the keys and values would be most of it.
+// The cost of a checkpoint, at a length where copying the keys and values would dominate.
 TEST(SessionStateSnapshot, Of4096PositionsOwnsRecurrentStatesAndTokensOnly) {
   KvPool pool(KvPool::kNoBudget);
   SessionState state = created(small_qwen_config(), pool, 5000);
@@ -642,14 +692,27 @@ TEST(SessionStateContract, PositionsAreInTheContext) {
   EXPECT_CONTRACT((void)state.reserve(4), "the positions are in the context");
 }
 
-TEST(SessionStateContract, OnlyAStateWithAPastIsTruncated) {
+TEST(SessionStateContract, OnlyAStepThatWasBegunIsCommitted) {
   KvPool pool(KvPool::kNoBudget);
-  SessionState qwen = created(small_qwen_config(), pool), deepseek = created(small_deepseek_config(), pool);
-  EXPECT_CONTRACT(qwen.truncate(0), "a recurrent state has no past");
-  EXPECT_CONTRACT(deepseek.truncate(1), "only what is there is forgotten");
+  SessionState state = created(small_qwen_config(), pool);
+  EXPECT_CONTRACT((void)state.begin_step({}), "a step has at least one token");
+  ASSERT_TRUE(state.reserve(3));
+  EXPECT_CONTRACT(state.commit(), "a step was begun");
+  extend(state, 3);
+  EXPECT_CONTRACT(state.commit(), "a step was begun");
+  ASSERT_TRUE(state.begin_step(written_tokens(3, 5)));
+  state.abandon();
+  EXPECT_CONTRACT(state.commit(), "a step was begun");
 }
 
-TEST(SessionStateContract, ASnapshotIsOfTheModelAndFits) {
+TEST(SessionStateContract, OnlyStatesWithoutRecurrentLayersAreTruncated) {
+  KvPool pool(KvPool::kNoBudget);
+  SessionState qwen = created(small_qwen_config(), pool), deepseek = created(small_deepseek_config(), pool);
+  EXPECT_CONTRACT(qwen.truncate(0), "no layer has a recurrent state");
+  EXPECT_CONTRACT(deepseek.truncate(1), "positions are dropped from the end");
+}
+
+TEST(SessionStateContract, ARestoredSnapshotMatchesTheModelAndTheContext) {
   KvPool pool(KvPool::kNoBudget);
   SessionState qwen = created(small_qwen_config(), pool), small = created(small_qwen_config(), pool, 10);
   SessionState deepseek = created(small_deepseek_config(), pool);

@@ -16,7 +16,7 @@ std::uint64_t StateShape::kv_bytes(std::uint64_t positions) const {
   return bytes;
 }
 
-StateShape state_shape_of(const ModelConfig& config, KvNumbers numbers) {
+StateShape state_shape_of(const ModelConfig& config, KvDtype dtype) {
   StateShape shape;
   for (const LayerConfig& layer : config.layers) {
     KvShape& kv = shape.kv.emplace_back();
@@ -31,10 +31,10 @@ StateShape state_shape_of(const ModelConfig& config, KvNumbers numbers) {
                      shape.recurrent_size += recurrent.conv_size + recurrent.delta_size();
                    },
                    [&](const GatedAttentionConfig& attention) {
-                     kv = {attention.kv_heads, attention.head_dim, attention.head_dim, numbers};
+                     kv = {attention.kv_heads, attention.head_dim, attention.head_dim, dtype};
                    },
                    [&](const MlaConfig& mla) {
-                     kv = {1, mla.latent_dim + mla.rope_dim, 0, numbers};
+                     kv = {1, mla.latent_dim + mla.rope_dim, 0, dtype};
                    },
                },
                layer.mixer);

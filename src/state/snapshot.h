@@ -1,9 +1,9 @@
 #pragma once
-// The state of a session at one position: immutable, and cheap to keep.
+// The state of a session at one position. Immutable and cheap to keep.
 //
-// Blocks of keys and values are shared with the session that it was taken of; only recurrent states and tokens are
-// copied. Copies of a Snapshot share everything. Any thread. The pool of its blocks outlives it, which Contents::owner
-// is there for.
+// Shares blocks of keys and values with the session that it was taken from, and copies only recurrent states
+// and tokens. Copies of a Snapshot share everything. Immutable: any thread. The pool of the blocks must
+// outlive it; Contents::owner keeps the pool alive.
 
 #include <cstdint>
 #include <memory>
@@ -11,32 +11,33 @@
 #include <vector>
 
 #include "base/aligned_buffer.h"
-#include "base/delta_state.h"
 #include "base/ids.h"
-#include "base/kv_numbers.h"
 #include "model/config.h"
+#include "quant/delta_state.h"
+#include "quant/kv_dtype.h"
 #include "state/kv_pool.h"
 
 namespace moeflux {
 
-// The shape of a layer's keys and values; heads 0: the layer has none.
+// The shape of a layer's keys and values. `heads` is 0 for a layer without them.
 struct KvShape {
   std::uint32_t heads = 0;
   std::uint32_t key_dim = 0;
-  std::uint32_t value_dim = 0;  // 0: values are parts of the keys
-  KvNumbers numbers = KvNumbers::f32;
-  // Words of 4 bytes: of a row of one head, and of all keys of a block.
-  std::size_t key_row_words() const { return kv_row_words(numbers, key_dim); }
-  std::size_t value_row_words() const { return kv_row_words(numbers, value_dim); }
+  std::uint32_t value_dim = 0;  // 0: values are parts of the keys (MLA)
+  KvDtype dtype = KvDtype::f32;
+  // Sizes in words of 4 bytes: a row of one head, and all keys of a block.
+  std::size_t key_row_words() const { return kv_row_words(dtype, key_dim); }
+  std::size_t value_row_words() const { return kv_row_words(dtype, value_dim); }
   std::size_t key_words() const { return std::size_t{heads} * kKvBlockPositions * key_row_words(); }
   std::size_t block_bytes() const;
   friend bool operator==(const KvShape&, const KvShape&) = default;
 };
 
-// Where a layer's recurrent state lies among those of all layers; sizes are 0 for attention layers.
+// Where a layer's recurrent state lies in the memory of all recurrent states. Sizes are 0 for attention
+// layers.
 struct RecurrentShape {
   std::uint64_t conv_offset = 0, conv_size = 0;  // floats: [conv_width - 1][conv_dim]
-  std::uint64_t delta_offset = 0;                // floats: [value_heads] of what is in delta_head
+  std::uint64_t delta_offset = 0;                // floats: [value_heads][delta_head.size()]
   std::uint32_t value_heads = 0;
   DeltaStateShape delta_head;
 
@@ -44,36 +45,35 @@ struct RecurrentShape {
   friend bool operator==(const RecurrentShape&, const RecurrentShape&) = default;
 };
 
-// What the states of a model look like.
+// The shape of a model's state.
 struct StateShape {
   std::vector<KvShape> kv;                // by layer
   std::vector<RecurrentShape> recurrent;  // by layer
-  std::uint64_t recurrent_size = 0;       // floats of all layers together
+  std::uint64_t recurrent_size = 0;       // floats, all layers
 
-  // Bytes of the blocks of so many positions, and of one set of recurrent states.
+  // Bytes of the blocks for `positions` positions, and of one side of the recurrent states.
   std::uint64_t kv_bytes(std::uint64_t positions) const;
   std::uint64_t recurrent_bytes() const { return recurrent_size * sizeof(float); }
 };
-StateShape state_shape_of(const ModelConfig& config, KvNumbers numbers = KvNumbers::f32);
+StateShape state_shape_of(const ModelConfig& config, KvDtype dtype = KvDtype::f32);
 
-// Keys and values of one layer for kKvBlockPositions positions: [heads][positions][words of a row] each. What the words are
-// is KvShape's to say.
+// Keys and values of one layer for kKvBlockPositions positions, each [heads][positions][row words]. KvShape
+// defines the words.
 struct KvBlock {
   KvBlockRef memory;
   float* keys = nullptr;
-  float* values = nullptr;  // null where a value is a part of its key (MLA)
+  float* values = nullptr;  // null if values are parts of the keys (MLA)
 };
 
 class Snapshot {
  public:
   struct Contents {
-    std::shared_ptr<const void>
-        owner;  // of the blocks' pool, which it keeps alive; the last to go; may be empty
+    std::shared_ptr<const void> owner;  // keeps the pool of the blocks alive; destroyed last; may be empty
     std::uint32_t position = 0;
     std::vector<TokenId> tokens;
-    std::uint32_t tokens_begin = 0;            // position of the first of them
-    std::vector<std::vector<KvBlock>> blocks;  // by layer, as many as position needs
-    HugeBuffer recurrent;                      // one side; empty where no layer has any
+    std::uint32_t tokens_begin = 0;            // position of the first token
+    std::vector<std::vector<KvBlock>> blocks;  // by layer, as many as `position` needs
+    HugeBuffer recurrent;                      // one side; empty if no layer has a recurrent state
   };
   explicit Snapshot(std::shared_ptr<const Contents> contents) : contents_(std::move(contents)) {}
 
@@ -82,7 +82,7 @@ class Snapshot {
   std::uint32_t tokens_begin() const { return contents_->tokens_begin; }
   const Contents& contents() const { return *contents_; }
 
-  // Bytes that only this snapshot and its copies hold: recurrent states and tokens.
+  // Bytes held only by this snapshot and its copies: recurrent states and tokens.
   std::uint64_t own_bytes() const {
     return contents_->recurrent.size() + contents_->tokens.size() * sizeof(TokenId);
   }

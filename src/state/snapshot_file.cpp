@@ -23,13 +23,13 @@ T word_at(std::span<const std::byte> bytes, std::size_t offset) {
   return value;
 }
 
-// The keys or the values of a layer; a layer without them has none of either.
+// The keys or the values of a layer. `heads` is 0 for a layer without them.
 struct Part {
   float* KvBlock::*rows;
-  std::size_t heads, words;  // of a row
+  std::size_t heads, words;  // words per row
 
   std::size_t bytes(std::uint32_t positions) const { return positions * heads * words * kFloat; }
-  // A block has head after head.
+  // The layout of a block is [heads][positions][words].
   float* row(std::span<const KvBlock> blocks, std::uint32_t position, std::size_t head) const {
     return blocks[position / kKvBlockPositions].*rows +
            (head * kKvBlockPositions + position % kKvBlockPositions) * words;
@@ -38,7 +38,7 @@ struct Part {
 Part keys_of(const KvShape& shape) { return {&KvBlock::keys, shape.heads, shape.key_row_words()}; }
 Part values_of(const KvShape& shape) { return {&KvBlock::values, shape.heads, shape.value_row_words()}; }
 
-// Words of one position of a layer's keys and values.
+// Words per position of a layer's keys and values.
 std::uint64_t row_words(const KvShape& shape) {
   return std::uint64_t{shape.heads} * (shape.key_row_words() + shape.value_row_words());
 }
@@ -50,7 +50,7 @@ std::uint64_t layer_bytes(const StateShape& shape, std::size_t layer, std::uint6
 
 // ---- Writing ----------------------------------------------------------------------------------------------------
 
-// Gathers small pieces, and hashes what goes out.
+// Buffers small pieces and computes the checksum of the output.
 class Writer {
  public:
   explicit Writer(SnapshotSink sink) : sink_(sink) { buffer_.reserve(kPieceBytes); }
@@ -90,7 +90,7 @@ class Writer {
   std::vector<std::byte> buffer_;
 };
 
-// Position after position, all heads of one together.
+// Writes [positions][heads][words].
 Status put_rows(Writer& writer, std::span<const KvBlock> blocks, const Part& part, std::uint32_t positions) {
   if (part.bytes(1) == 0) return {};
   for (std::uint32_t position = 0; position < positions; ++position)
@@ -99,7 +99,8 @@ Status put_rows(Writer& writer, std::span<const KvBlock> blocks, const Part& par
   return {};
 }
 
-// A file has a state as [value_heads][key][value]; in memory a key's channels are cut into strips.
+// A file has a recurrent state as [value_heads][key][value]. In memory the values of a key are split into
+// strips.
 Status put_recurrent(Writer& writer, const RecurrentShape& shape, const float* recurrent) {
   if (shape.value_heads == 0) return {};
   MF_TRY_STATUS(writer.put(std::as_bytes(std::span(recurrent + shape.conv_offset, shape.conv_size))));
@@ -115,7 +116,7 @@ Status put_recurrent(Writer& writer, const RecurrentShape& shape, const float* r
 
 // ---- Reading ----------------------------------------------------------------------------------------------------
 
-// What put_rows() put; gives what follows it.
+// Reads what put_rows() wrote. Returns the bytes after it.
 std::span<const std::byte> take_rows(std::span<const std::byte> bytes, std::span<const KvBlock> blocks,
                                      const Part& part, std::uint32_t positions) {
   if (part.bytes(1) == 0) return bytes;
@@ -126,7 +127,7 @@ std::span<const std::byte> take_rows(std::span<const std::byte> bytes, std::span
   return bytes.subspan(part.bytes(positions));
 }
 
-// What put_recurrent() put; gives what follows it.
+// Reads what put_recurrent() wrote. Returns the bytes after it.
 std::span<const std::byte> take_recurrent(std::span<const std::byte> bytes, const RecurrentShape& shape,
                                           float* recurrent) {
   const auto take = [&bytes](float* to, std::size_t count) {
@@ -144,13 +145,13 @@ std::span<const std::byte> take_recurrent(std::span<const std::byte> bytes, cons
   return bytes;
 }
 
-// Where blocks come from, and who has to live as long as they.
+// The pool of the blocks, and what keeps it alive.
 struct OwnedPool {
   KvPool& pool;
   std::shared_ptr<const void> owner;
 };
 
-// A Snapshot with room for `positions`, blocks filled so far.
+// Contents with acquired blocks for `positions` positions.
 Result<std::shared_ptr<Snapshot::Contents>> empty_contents(const StateShape& shape, const OwnedPool& from,
                                                            std::uint32_t positions) {
   auto contents = std::make_shared<Snapshot::Contents>();
@@ -178,61 +179,64 @@ Result<std::shared_ptr<Snapshot::Contents>> empty_contents(const StateShape& sha
 Error wrong(ErrorCode code, std::string message) { return Error(code, "snapshot: " + std::move(message)); }
 
 Error shape_mismatch(std::string_view field, std::int64_t found, std::int64_t expected) {
-  return wrong(ErrorCode::shape_mismatch, fmt::format("{} is {}, the model's is {}", field, found, expected));
+  return wrong(ErrorCode::shape_mismatch,
+               fmt::format("{}: expected {} (from the model), found {}", field, expected, found));
 }
 
 // Version 3.
 Result<Snapshot> read_own(std::span<const std::byte> bytes, const StateShape& shape, std::uint32_t vocabulary,
                           const SnapshotIdentity& identity, const OwnedPool& pool, std::uint32_t context) {
   if (bytes.size() < kHeaderBytes + kChecksumBytes)
-    return wrong(ErrorCode::buffer_too_small, fmt::format("{} bytes are needed at least, {} are there",
+    return wrong(ErrorCode::buffer_too_small, fmt::format("expected at least {} bytes, found {}",
                                                           kHeaderBytes + kChecksumBytes, bytes.size()));
   const auto word = [&](std::size_t offset) { return word_at<std::uint32_t>(bytes, offset); };
   const std::uint64_t size = word_at<std::uint64_t>(bytes, 8);
   if (std::memcmp(bytes.data() + 16, identity.fingerprint.bytes.data(), 16) != 0)
-    return wrong(ErrorCode::wrong_model, "it is of another model: the fingerprints differ");
+    return wrong(ErrorCode::wrong_model, "it belongs to another model: the fingerprints differ");
   const SnapshotIdentity found{identity.fingerprint, word(32), word(36), word(40), word(44)};
   if (found != identity)
     return wrong(
         ErrorCode::wrong_numerics,
         fmt::format(
-            "its arithmetic is law {}, precision {}, {} experts a token, numbers {}; here it is law {}, "
-            "precision {}, {} experts a token, numbers {}",
-            found.law, found.precision, found.experts_per_token, found.kv_numbers, identity.law,
-            identity.precision, identity.experts_per_token, identity.kv_numbers));
+            "arithmetic: expected law {}, precision {}, {} experts per token, kv dtype {}; found law {}, "
+            "precision {}, {} experts per token, kv dtype {}",
+            identity.law, identity.precision, identity.experts_per_token, identity.kv_dtype, found.law,
+            found.precision, found.experts_per_token, found.kv_dtype));
   if (word(48) != shape.kv.size())
     return shape_mismatch("the number of layers", word(48), static_cast<std::int64_t>(shape.kv.size()));
   const std::uint32_t position = word(52), tokens_begin = word(56);
   if (position > context)
     return wrong(ErrorCode::length_overflow,
-                 fmt::format("position {} is beyond the context, {}", position, context));
+                 fmt::format("position {} is beyond the context of {} positions", position, context));
   if (tokens_begin > position)
-    return wrong(ErrorCode::shape_mismatch,
-                 fmt::format("the tokens begin at {}, after position {}", tokens_begin, position));
+    return wrong(
+        ErrorCode::shape_mismatch,
+        fmt::format("first known token: expected at most position {}, found {}", position, tokens_begin));
   if (word(60) != 0)
-    return wrong(ErrorCode::shape_mismatch, fmt::format("the word at byte 60 is {}, not 0", word(60)));
+    return wrong(ErrorCode::shape_mismatch, fmt::format("word at byte 60: expected 0, found {}", word(60)));
 
   std::uint64_t need = kHeaderBytes + std::uint64_t{position - tokens_begin} * sizeof(std::uint32_t);
   for (std::size_t layer = 0; layer < shape.kv.size(); ++layer) {
     need += layer_bytes(shape, layer, position);
     if (need + kChecksumBytes > bytes.size())
-      return wrong(ErrorCode::truncated, fmt::format("layer {} ends at byte {}, only {} are there", layer,
-                                                     need, bytes.size() - kChecksumBytes));
+      return wrong(ErrorCode::truncated, fmt::format("layer {}: expected data up to byte {}, found {} bytes",
+                                                     layer, need, bytes.size() - kChecksumBytes));
   }
   need += kChecksumBytes;
   if (size != need || bytes.size() != need)
     return wrong(ErrorCode::trailing_bytes,
-                 fmt::format("it should have {} bytes, says {} and has {}", need, size, bytes.size()));
+                 fmt::format("expected {} bytes, found {}; its header says {}", need, bytes.size(), size));
   if (checksum_of(bytes.first(need - kChecksumBytes)) != word_at<std::uint64_t>(bytes, need - kChecksumBytes))
-    return wrong(ErrorCode::bad_checksum, "a byte of it has changed: the checksum differs");
+    return wrong(ErrorCode::bad_checksum, "the checksum differs: the file is damaged");
 
   std::size_t at = kHeaderBytes;
   std::vector<TokenId> tokens;
   tokens.reserve(position - tokens_begin);
   for (std::uint32_t i = tokens_begin; i < position; ++i, at += sizeof(std::uint32_t)) {
     if (word(at) >= vocabulary)
-      return wrong(ErrorCode::token_out_of_range,
-                   fmt::format("token {} at position {} is not below {}", word(at), i, vocabulary));
+      return wrong(
+          ErrorCode::token_out_of_range,
+          fmt::format("token at position {}: expected an id below {}, found {}", i, vocabulary, word(at)));
     tokens.emplace_back(word(at));
   }
   MF_TRY(const auto contents, empty_contents(shape, pool, position));
@@ -254,7 +258,7 @@ struct OriginalHeader {
   std::vector<std::pair<std::string_view, std::uint64_t>> expected;  // from word 2 on
 };
 
-// What the original's header says of this model.
+// What a header of the original must say for this model.
 OriginalHeader original_header(const ModelConfig& config, const StateShape& shape, std::uint32_t version) {
   std::uint64_t interval = 1, kv_heads = 0, head_dim = 0, conv = 0, delta = 0, latent = 0, rope = 0;
   bool has_attention = false;
@@ -284,7 +288,8 @@ OriginalHeader original_header(const ModelConfig& config, const StateShape& shap
     header.expected.emplace_back("the latent size", latent);
     header.expected.emplace_back("the rotated size", rope);
   }
-  // The original's own numbers of a family that has none of these layers are not known, so they are not compared.
+  // The values that the original writes for a family without these layers are unknown, so they are not
+  // compared.
   if (latent != 0) header.expected[1].first = header.expected[2].first = header.expected[3].first = {};
   return header;
 }
@@ -295,15 +300,16 @@ class OriginalReader {
                  std::uint32_t version, std::uint32_t context)
       : bytes_(bytes), config_(config), shape_(shape), version_(version), context_(context) {}
 
-  // Everything before anything is made.
+  // Checks the whole file before anything is allocated.
   Status check() {
     if (version_ == 1 && has_mla())
-      return wrong(ErrorCode::bad_version, "version 1 has no latent attention, which this model has");
+      return wrong(ErrorCode::bad_version,
+                   "version 1 does not support latent attention, which this model has");
     const OriginalHeader header = original_header(config_, shape_, version_);
     begin_ = (2 + header.expected.size()) * sizeof(std::uint32_t);
     if (bytes_.size() < begin_)
       return wrong(ErrorCode::buffer_too_small,
-                   fmt::format("a header has {} bytes, {} are there", begin_, bytes_.size()));
+                   fmt::format("expected a header of {} bytes, found {} bytes", begin_, bytes_.size()));
     for (std::size_t i = 0; i < header.expected.size(); ++i) {
       const auto found = word_at<std::uint32_t>(bytes_, (2 + i) * sizeof(std::uint32_t));
       const auto& [field, expected] = header.expected[i];
@@ -328,10 +334,10 @@ class OriginalReader {
     return {};
   }
 
-  // After check().
+  // Requires: check() succeeded.
   Result<Snapshot> read(const OwnedPool& pool) const {
     MF_TRY(const auto contents, empty_contents(shape_, pool, positions_));
-    contents->tokens_begin = positions_;  // the original does not keep them
+    contents->tokens_begin = positions_;  // the original stores no tokens
     std::size_t at = begin_;
     for (std::size_t layer = 0; layer < shape_.kv.size(); ++layer) {
       const KvShape& kv = shape_.kv[layer];
@@ -357,19 +363,22 @@ class OriginalReader {
   Status need(std::size_t layer, std::uint64_t at, std::uint64_t size) const {
     if (size <= bytes_.size() - at) return {};
     return wrong(ErrorCode::truncated,
-                 fmt::format("layer {} needs {} bytes, {} are there", layer, size, bytes_.size() - at));
+                 fmt::format("layer {}: expected {} bytes, found {}", layer, size, bytes_.size() - at));
   }
 
   Status check_length(std::size_t layer, std::int32_t length) {
     if (length < 0)
-      return wrong(ErrorCode::negative_length, fmt::format("layer {} has {} positions", layer, length));
+      return wrong(ErrorCode::negative_length,
+                   fmt::format("layer {}: the number of positions is {}", layer, length));
     const auto positions = static_cast<std::uint32_t>(length);
     if (positions > context_)
       return wrong(ErrorCode::length_overflow,
-                   fmt::format("layer {} has {} positions, the context is {}", layer, positions, context_));
+                   fmt::format("layer {}: expected at most {} positions (the context), found {}", layer,
+                               context_, positions));
     if (has_length_ && positions != positions_)
-      return wrong(ErrorCode::unequal_lengths, fmt::format("layer {} has {} positions, those before it {}",
-                                                           layer, positions, positions_));
+      return wrong(ErrorCode::unequal_lengths,
+                   fmt::format("layer {}: expected {} positions like the layers before it, found {}", layer,
+                               positions_, positions));
     has_length_ = true;
     positions_ = positions;
     return {};
@@ -381,8 +390,9 @@ class OriginalReader {
     take_rows(values, blocks, values_of(kv), positions);
   }
 
-  // Latents of all positions, then rotated keys of all: here each position has both. The original rotates channels
-  // i and i + n/2 together and writes them so; its keys are of its own arithmetic either way.
+  // The file has the latents of all positions, then the rotated keys of all positions; a block has both per
+  // position. The original rotates channels i and i + n/2 as a pair and writes them in that order. Its keys
+  // come from its own arithmetic in any case.
   void read_latents(const MlaConfig& mla, std::size_t at, std::span<const KvBlock> blocks,
                     std::uint32_t positions) const {
     const std::size_t latent = mla.latent_dim, rope = mla.rope_dim, key = latent + rope;
@@ -412,7 +422,7 @@ class OriginalReader {
   const StateShape& shape_;
   const std::uint32_t version_, context_;
   std::size_t begin_ = 0;
-  std::uint32_t positions_ = 0;  // of every layer that has a length
+  std::uint32_t positions_ = 0;  // the same for every layer that has a length
   bool has_length_ = false;
 };
 
@@ -437,7 +447,7 @@ Status write_snapshot(const StateShape& shape, const SnapshotIdentity& identity,
   MF_TRY_STATUS(writer.put_word(snapshot_bytes(shape, position, snapshot.tokens().size())));
   MF_TRY_STATUS(writer.put(std::as_bytes(std::span(identity.fingerprint.bytes))));
   for (const std::uint32_t word :
-       {identity.law, identity.precision, identity.experts_per_token, identity.kv_numbers,
+       {identity.law, identity.precision, identity.experts_per_token, identity.kv_dtype,
         static_cast<std::uint32_t>(shape.kv.size()), position, snapshot.tokens_begin(), std::uint32_t{0}})
     MF_TRY_STATUS(writer.put_word(word));
   for (const TokenId token : snapshot.tokens()) MF_TRY_STATUS(writer.put_word(token.index()));
@@ -458,19 +468,19 @@ Result<Snapshot> read_snapshot(std::span<const std::byte> bytes, const ModelConf
   constexpr std::size_t kPrefixBytes = 2 * sizeof(std::uint32_t);
   if (bytes.size() < kPrefixBytes)
     return wrong(ErrorCode::buffer_too_small,
-                 fmt::format("{} bytes are needed at least, {} are there", kPrefixBytes, bytes.size()));
+                 fmt::format("expected at least {} bytes, found {}", kPrefixBytes, bytes.size()));
   const auto magic = word_at<std::uint32_t>(bytes, 0), version = word_at<std::uint32_t>(bytes, 4);
   if (magic != kSnapshotMagic)
     return wrong(ErrorCode::bad_magic,
-                 fmt::format("it begins with {:08x}, not {:08x}", magic, kSnapshotMagic));
-  const StateShape shape = state_shape_of(config, static_cast<KvNumbers>(identity.kv_numbers));
+                 fmt::format("magic number: expected {:08x}, found {:08x}", kSnapshotMagic, magic));
+  const StateShape shape = state_shape_of(config, static_cast<KvDtype>(identity.kv_dtype));
   if (version == kSnapshotVersion)
     return read_own(bytes, shape, config.vocabulary, identity, {pool, std::move(owner)}, context);
   if (version != 1 && version != 2)
-    return wrong(ErrorCode::bad_version, fmt::format("version {} is none of 1, 2 and 3", version));
-  if (identity.kv_numbers != static_cast<std::uint32_t>(KvNumbers::f32))
+    return wrong(ErrorCode::bad_version, fmt::format("version: expected 1, 2 or 3, found {}", version));
+  if (identity.kv_dtype != static_cast<std::uint32_t>(KvDtype::f32))
     return wrong(ErrorCode::wrong_numerics,
-                 "versions 1 and 2 hold keys and values of 32 bits; here they are kept in less");
+                 "versions 1 and 2 store keys and values as f32; this engine uses a smaller kv dtype");
   OriginalReader reader(bytes, config, shape, version, context);
   MF_TRY_STATUS(reader.check());
   return reader.read({pool, std::move(owner)});

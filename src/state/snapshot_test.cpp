@@ -14,7 +14,7 @@ namespace {
 
 using testing::ElementsAreArray;
 
-TEST(StateShape, IsThatOfTheMixers) {
+TEST(StateShape, FollowsFromTheMixers) {
   const StateShape qwen = state_shape_of(tiny_qwen_config()),
                    deepseek = state_shape_of(tiny_deepseek_config());
   ASSERT_EQ(qwen.kv.size(), 2u);
@@ -27,7 +27,7 @@ TEST(StateShape, IsThatOfTheMixers) {
   EXPECT_EQ(deepseek.recurrent_bytes(), 0u);
 }
 
-TEST(StateShape, RecurrentStatesLieOneAfterAnother) {
+TEST(StateShape, RecurrentStatesAreContiguous) {
   const StateShape shape = state_shape_of(small_qwen_config());
   constexpr std::uint64_t kConv = 2 * 10, kDelta = 2 * 2 * 3;
   constexpr DeltaStateShape kHead{.key_dim = 2, .value_dim = 3};
@@ -38,7 +38,7 @@ TEST(StateShape, RecurrentStatesLieOneAfterAnother) {
   EXPECT_EQ(shape.recurrent_bytes(), 4 * shape.recurrent_size);
 }
 
-TEST(StateShape, CountsWholeBlocksAsThePoolDoes) {
+TEST(StateShape, CountsWholeBlocksLikeThePool) {
   const StateShape qwen = state_shape_of(tiny_qwen_config()),
                    deepseek = state_shape_of(tiny_deepseek_config());
   EXPECT_EQ(qwen.kv[1].block_bytes(), 256u * (32 + 32) * 4);
@@ -56,7 +56,7 @@ Snapshot snapshot_at(KvPool& pool, std::uint32_t position, std::shared_ptr<const
   return *state->snapshot(std::move(owner));
 }
 
-TEST(Snapshot, HasThePositionAndTheTokensOfItsSession) {
+TEST(Snapshot, HasThePositionAndTokensOfItsSession) {
   KvPool pool(KvPool::kNoBudget);
   const Snapshot snapshot = snapshot_at(pool, 300);
   EXPECT_EQ(snapshot.position(), 300u);
@@ -64,7 +64,7 @@ TEST(Snapshot, HasThePositionAndTheTokensOfItsSession) {
   EXPECT_THAT(snapshot.tokens(), ElementsAreArray(written_tokens(0, 300)));
 }
 
-TEST(Snapshot, OwnsItsRecurrentStatesAndTokensAndSharesTheRest) {
+TEST(Snapshot, OwnsRecurrentStatesAndTokensAndSharesTheRest) {
   KvPool pool(KvPool::kNoBudget);
   const Snapshot snapshot = snapshot_at(pool, 300);
   const StateShape shape = state_shape_of(small_qwen_config());
@@ -72,7 +72,7 @@ TEST(Snapshot, OwnsItsRecurrentStatesAndTokensAndSharesTheRest) {
   EXPECT_EQ(pool.used_bytes(), shape.kv_bytes(300));
 }
 
-TEST(Snapshot, CopiesAreTheSameOne) {
+TEST(Snapshot, CopiesShareTheirContents) {
   KvPool pool(KvPool::kNoBudget);
   std::optional<Snapshot> snapshot = snapshot_at(pool, 300);
   const std::uint64_t used = pool.used_bytes();
@@ -85,7 +85,7 @@ TEST(Snapshot, CopiesAreTheSameOne) {
               written_bits(state_shape_of(small_qwen_config()), 300));
 }
 
-TEST(Snapshot, KeepsThePoolOfItsBlocksAliveUntilTheyAreBack) {
+TEST(Snapshot, KeepsThePoolAliveUntilItsBlocksAreReturned) {
   auto pool = std::make_shared<KvPool>(KvPool::kNoBudget);
   const std::weak_ptr<KvPool> watched = pool;
   std::optional<Snapshot> snapshot = snapshot_at(*pool, 300, pool);
@@ -94,7 +94,7 @@ TEST(Snapshot, KeepsThePoolOfItsBlocksAliveUntilTheyAreBack) {
   snapshot.reset();
   ASSERT_FALSE(watched.expired());
   EXPECT_EQ(watched.lock()->used_bytes(), state_shape_of(small_qwen_config()).kv_bytes(300));
-  copy.reset();  // the pool's own contract: no block is left when it goes
+  copy.reset();  // the contract of the pool: all blocks are returned before it is destroyed
   EXPECT_TRUE(watched.expired());
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// A part of a text, in bytes. Plain value.
+// A byte range of a text. Plain value.
 
 #include <cstddef>
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""libmoeflux.so as others use it.
+"""libmoeflux.so as its users call it.
 
   capi_test.py use FOLDER MOEFLUX PROGRAM
       PROGRAM calls every function, on models that MOEFLUX packs into FOLDER
   capi_test.py streaming MOEFLUX PROGRAM
-      PROGRAM streams experts, and finds those that it may spoil spoiled
+      PROGRAM streams experts, and detects the model that it spoils
   capi_test.py text MOEFLUX PROGRAM
       PROGRAM gives the reference's replies to all of Tern's conversations, and uses the rest of the text half
   capi_test.py header HEADER PROGRAM_C...
@@ -73,7 +73,7 @@ def use_streaming(moeflux: str, program: str) -> None:
 
 def use_text(moeflux: str, program: str) -> None:
     cases = json.loads((ROOT / "tests" / "goldens" / "tern" / "golden_chat.json").read_text(encoding="utf-8"))
-    assert len(cases) == 8
+    assert len(cases) == 25
     with tempfile.TemporaryDirectory(prefix="capi-test-") as name:
         folder = pathlib.Path(name)
         run(moeflux, "pack", ROOT / "models" / "tern", folder / "tern")

@@ -1,6 +1,6 @@
 #pragma once
-/* What programs of this folder share: expectations, which end a program with 1 and a line that says what was
- * expected and where, and handles that are there. C11 and C++20; for programs of one file. */
+/* Shared by the programs of this folder: expectations, which end a program with 1 and a line that states what
+ * was expected and where, and helpers that open handles. C11 and C++20; for programs of one file. */
 
 #include <moeflux.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define EXPECT(condition) expect((condition) != 0, #condition, __FILE__, __LINE__)
-#define EXPECT_STATUS(call, status, word) expect_status((call), (status), (word), #call, __FILE__, __LINE__)
+#define EXPECT_STATUS(call, status, facts) expect_status((call), (status), (facts), #call, __FILE__, __LINE__)
 #define EXPECT_OK(call) EXPECT_STATUS((call), MF_OK, NULL)
 
 enum { kMost = 4096 }; /* tokens of a vocabulary */
@@ -21,15 +21,24 @@ static void expect(int kept, const char* what, const char* file, int line) {
   exit(1);
 }
 
-/* `word` is part of the message of a failure. */
-static void expect_status(mf_status found, mf_status wanted, const char* word, const char* what,
+/* `facts` are parts of the message of a failure, separated by '|'. */
+static void expect_status(mf_status found, mf_status wanted, const char* facts, const char* what,
                           const char* file, int line) {
   if (found != wanted) {
     fprintf(stderr, "%s:%d: %s: expected %s, found %s: %s\n", file, line, what, mf_status_name(wanted),
             mf_status_name(found), why.text);
     exit(1);
   }
-  if (word != NULL) expect(strstr(why.text, word) != NULL, word, file, line);
+  while (facts != NULL) {
+    char fact[128];
+    const char* const end = strchr(facts, '|');
+    const size_t size = end != NULL ? (size_t)(end - facts) : strlen(facts);
+    expect(size < sizeof fact, "a fact of fewer than 128 bytes", file, line);
+    memcpy(fact, facts, size);
+    fact[size] = '\0';
+    expect(strstr(why.text, fact) != NULL, fact, file, line);
+    facts = end != NULL ? end + 1 : NULL;
+  }
 }
 
 static float* new_logits(const size_t rows) {

@@ -31,7 +31,7 @@ static char* read_file(const char* path) {
   return text;
 }
 
-/* What a callback heard. */
+/* What a callback received. */
 typedef struct heard {
   char text[4096], reasoning[4096], tool[256], arguments[4096], bytes[4096];
   uint32_t tokens[1024];
@@ -294,6 +294,7 @@ int main(int argc, char** argv) {
   memset(&engine_options, 0, sizeof engine_options);
   engine_options.struct_size = sizeof engine_options;
   engine_options.packed_model = argv[1];
+  engine_options.precision = "exact";
   mf_engine* engine;
   mf_session* session;
   mf_text* text;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""golden_chat_test.py PROGRAM: the commands that talk, without a terminal.
+"""golden_chat_test.py PROGRAM: the commands that generate text, without a terminal.
 
 Each conversation of tests/goldens/tern/golden_chat.json gets its prompt, its token ids and its reply from
 `template`, from `run` and from the loop of `chat`. Then what the flags of these commands promise
@@ -25,10 +25,15 @@ GREEDY: tuple[Argument, ...] = ("--precision", "exact", "--temp", 0, "-t", 1)
 Case = dict[str, Any]
 
 
-def calls_of(reply: str) -> list[tuple[str, dict[str, str]]]:
-    """Name and arguments of the calls in a reply as Tern writes it; all of its arguments are strings."""
-    return [(name, dict(re.findall(r"<parameter=(\w+)>\n(.*?)\n</parameter>", body, re.S)))
-            for name, body in re.findall(r"<tool_call>\n<function=(\w+)>\n(.*?)</function>\n</tool_call>", reply, re.S)]
+def calls_of(case: Case) -> list[tuple[str, dict[str, Any]]]:
+    """Names and arguments of the calls in a reply of Tern, typed by the tools' schemas."""
+    types = {tool["function"]["name"]: {key: value["type"] for key, value
+                                        in tool["function"]["parameters"]["properties"].items()}
+             for tool in case["tools"] or []}
+    return [(name, {key: value if types[name][key] == "string" else json.loads(value)
+                    for key, value in re.findall(r"<parameter=(\w+)>\n(.*?)\n</parameter>", body, re.S)})
+            for name, body in re.findall(r"<tool_call>\n<function=(\w+)>\n(.*?)</function>\n</tool_call>",
+                                         case["reply"], re.S)]
 
 
 class Golden:
@@ -58,7 +63,7 @@ class Golden:
     def run_json(self) -> None:
         said = self.box.run("run", "-m", self.model, "--messages", self.messages, "--json", "-q", *self.tools, *GREEDY)
         assert said.stderr == "" and said.stdout.count("\n") == 1, (said.stdout, said.stderr)
-        answer, calls = json.loads(said.stdout), calls_of(self.case["reply"])
+        answer, calls = json.loads(said.stdout), calls_of(self.case)
         assert answer["ids"] == self.case["greedy_ids"], answer
         assert answer["prompt_tokens"] == len(self.case["prompt_ids"]), answer
         assert answer["reply_tokens"] == len(self.case["greedy_ids"]), answer
@@ -69,7 +74,7 @@ class Golden:
         saved = self.box.folder / f"{self.case['name']}.saved.json"
         said = self.box.run("chat", "-m", self.model, *self.tools, *GREEDY,
                             stdin=f"/load {self.messages}\n/regen\n/save {saved}\n")
-        calls = calls_of(self.case["reply"])
+        calls = calls_of(self.case)
         if calls:
             shown = [re.fullmatch(r"→ (\w+) (.*)", line) for line in said.stdout.splitlines()]
             assert all(shown), said.stdout
@@ -85,7 +90,7 @@ class Golden:
         assert pathlib.Path(f"{saved}.state").stat().st_size > 0
 
     def chat_goes_on(self) -> None:
-        """What was saved and loaded goes on as if it had never ended, and runs only what is new."""
+        """A saved and loaded conversation continues as if it had never ended, and runs only new tokens."""
         saved = self.box.folder / f"{self.case['name']}.saved.json"
         said = self.box.run("chat", "-m", self.model, *self.tools, *GREEDY, stdin=f"/load {saved}\nHello!\n")
         assert "its state is there" in said.stderr and " reused" in said.stderr, said.stderr
@@ -95,7 +100,7 @@ class Golden:
         assert said.stdout == expected.stdout, f"{said.stdout!r}, not {expected.stdout!r}"
 
     def check_message(self, text: str, tool_calls: list[Any]) -> None:
-        calls = calls_of(self.case["reply"])
+        calls = calls_of(self.case)
         assert text == ("" if calls else self.case["reply"]), f"{text!r}"
         found = [(call["function"]["name"], call["function"]["arguments"]) for call in tool_calls]
         assert found == calls, f"{found}, not {calls}"
@@ -106,7 +111,7 @@ def main() -> int:
     if len(sys.argv) != 2:
         print(__doc__, file=sys.stderr)
         return 2
-    assert len(CASES) == 8
+    assert len(CASES) == 25
     with tempfile.TemporaryDirectory(prefix="golden-chat-test-") as name:
         box = Sandbox(sys.argv[1], pathlib.Path(name))
         model = box.pack(TERN)

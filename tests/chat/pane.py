@@ -1,4 +1,4 @@
-"""A terminal of 100 columns and 30 rows with a shell in it, in tmux: keys go in, screens come out."""
+"""A terminal of 100 columns and 30 rows with a shell, in tmux: takes keys, returns screens."""
 
 import itertools
 import os
@@ -16,7 +16,7 @@ SHELL_PROMPT = "shell$"
 
 
 class Pane:
-    """One tmux server, ended with the `with` block. Waits by looking again and again, with a generous end."""
+    """One tmux server, ended by the `with` block. Waits by polling, with a generous limit."""
 
     numbers = itertools.count()
 
@@ -25,14 +25,14 @@ class Pane:
             raise SystemExit("tmux is not installed: tools/bootstrap.sh installs it")
         self.folder = folder
         self.environment = environment | {"TMUX_TMPDIR": str(folder)}
-        # A name of its own: a server that was told to end may still be ending.
+        # A unique name: an earlier server may still be ending.
         self.socket = f"moeflux-test-{os.getpid()}-{next(Pane.numbers)}"
 
     def __enter__(self) -> "Pane":
         self.tmux("new-session", "-d", "-x", COLUMNS, "-y", ROWS, "/bin/sh")
         try:
             self.wait("a shell", lambda screen: screen != "")
-            self.type(f"PS1='{SHELL_PROMPT} '; clear")  # shells do not all take it from the environment
+            self.type(f"PS1='{SHELL_PROMPT} '; clear")  # some shells do not take it from the environment
             self.press("Enter")
             self.wait("the shell's prompt", lambda screen: screen == SHELL_PROMPT)
         except BaseException:
@@ -52,28 +52,28 @@ class Pane:
         return child.stdout.decode("utf-8", "replace")
 
     def shell(self) -> int:
-        """Its process."""
+        """The id of its process."""
         return int(self.tmux("display-message", "-p", "#{pane_pid}"))
 
     def type(self, text: str) -> None:
         self.tmux("send-keys", "-l", text)
 
     def press(self, *keys: str) -> None:
-        """By tmux's names: Enter, Left, C-c."""
+        """Presses keys by tmux's names: Enter, Left, C-c."""
         self.tmux("send-keys", *keys)
 
     def paste(self, text: str) -> None:
-        """As a terminal pastes: in brackets, if the program has asked for them."""
+        """Pastes as a terminal does: in brackets if the program asked for them."""
         self.tmux("load-buffer", "-", data=text)
         self.tmux("paste-buffer", "-p", "-r")
 
     def screen(self) -> str:
-        """What is to be seen; lines that the terminal has wrapped are one. Spaces at the ends are gone."""
+        """The visible text. Lines that the terminal wrapped are joined; trailing spaces are removed."""
         lines = self.tmux("capture-pane", "-p", "-J").split("\n")
         return "\n".join(line.rstrip() for line in lines).rstrip("\n")
 
     def styled(self) -> str:
-        """The same with the escape sequences of its colours and weights."""
+        """The same with the escape sequences of colors and weights."""
         return self.tmux("capture-pane", "-p", "-J", "-e")
 
     def wait(self, what: str, is_so: Callable[[str], bool], patience_s: float = PATIENCE_S) -> str:

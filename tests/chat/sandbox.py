@@ -1,4 +1,4 @@
-"""A place where `moeflux` runs as a new user's program.
+"""An environment in which `moeflux` runs as for a new user.
 
 Its caches, its history and its home are in one folder that goes away; the tester's environment does not reach it.
 """
@@ -21,7 +21,7 @@ class Sandbox:
         self.folder = folder
         for name in ("home", "cache", "state"):
             (folder / name).mkdir(exist_ok=True)
-        # Sanitizers are told things in variables; without PATH there is no shell and no tmux.
+        # Sanitizers read variables; without PATH there is no shell and no tmux.
         self.environment = {name: value for name, value in os.environ.items()
                             if name == "PATH" or name.endswith("SAN_OPTIONS")}
         self.environment |= {"HOME": str(folder / "home"), "XDG_CACHE_HOME": str(folder / "cache"),
@@ -29,7 +29,7 @@ class Sandbox:
 
     def run(self, *arguments: Argument, stdin: Union[str, bytes] = b"", code: int = 0,
             environment: Optional[dict[str, str]] = None) -> "subprocess.CompletedProcess[str]":
-        """Output and errors are text, with lone bytes kept. Any other exit code than `code` is a failure."""
+        """Runs the program; expects the exit code `code`. Output and errors are text that keeps invalid bytes."""
         data = stdin.encode() if isinstance(stdin, str) else stdin
         command = [str(self.program), *map(str, arguments)]
         child = subprocess.run(command, input=data, capture_output=True, check=False, timeout=PATIENCE_S,
@@ -51,7 +51,7 @@ class Sandbox:
 
 
 def run_checks(checks: Iterable[tuple[str, Callable[[], object]]]) -> int:
-    """Every one of them, each with a line; how many failed."""
+    """Runs every check and prints a line for each. Returns the number of failures."""
     failed = 0
     for name, check in checks:
         try:

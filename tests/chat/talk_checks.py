@@ -1,4 +1,4 @@
-"""`moeflux run` and `chat` without a terminal: what golden_chat_test.py holds their flags to.
+"""`moeflux run` and `chat` without a terminal: checks of their flags, run by golden_chat_test.py.
 
 The docstring of a check says what is true.
 """
@@ -9,6 +9,7 @@ import fcntl
 import functools
 import json
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -20,13 +21,14 @@ from sandbox import PATIENCE_S, ROOT, TERN, Argument, Sandbox
 
 NORWAY, OSLO = "What is the capital of Norway?", "The capital of Norway is Oslo."
 STORY = "Tell me a story about a brave fox."
+OWL = "Give me a JSON object for a red owl named Mia who is 7 years old."
 GREEDY: tuple[Argument, ...] = ("--temp", 0, "-t", 1)
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 LONG: tuple[Argument, ...] = ("--ignore-eos", "-n", 8000, "-p", STORY, "-t", 1)
 
 
 def ways_to_ask(box: Sandbox, model: pathlib.Path) -> None:
-    """-p, -f, -f - and standard input ask the same; the reply stands alone; -q says nothing else"""
+    """-p, -f, -f - and standard input ask the same; only the reply is on standard output; -q silences the rest"""
     file = box.file("question.txt", NORWAY + "\n")
     for arguments, stdin in ((("-p", NORWAY), ""), (("-f", file), ""), (("-f", "-"), NORWAY), ((), NORWAY + "\n")):
         said = box.run("run", "-m", model, *GREEDY, *arguments, stdin=stdin)
@@ -39,15 +41,16 @@ def ways_to_ask(box: Sandbox, model: pathlib.Path) -> None:
 
 
 def wrong_questions(box: Sandbox, model: pathlib.Path) -> None:
-    """no question, two questions, and a file that is not there are said so"""
-    for arguments, words, code in ((("-p", "x", "-f", "y"), "-p, -f and --messages", 2),
-                                   (("-p", ""), "nothing to ask", 2), ((), "nothing to ask", 2),
-                                   (("--raw", "-p", "x", "-sys", "y"), "--raw", 2),
-                                   (("--messages", "-", "-sys", "y"), "-sys and --messages", 2),
-                                   (("-f", "nothing.txt"), "nothing.txt", 3),
-                                   (("--messages", "nothing.json"), "nothing.json", 3)):
-        said = box.run("run", "-m", model, *arguments, code=code)
-        assert said.stdout == "" and words in said.stderr, (arguments, said.stdout, said.stderr)
+    """no question, two questions and a missing file are usage errors"""
+    for arguments, facts in ((("-p", "x", "-f", "y"), ("-p", "-f", "--messages")),
+                             (("-p", ""), ("-p", "-f", "standard input")), ((), ("-p", "-f", "standard input")),
+                             (("--raw", "-p", "x", "-sys", "y"), ("--raw", "-sys")),
+                             (("--messages", "-", "-sys", "y"), ("-sys", "--messages")),
+                             (("-f", "nothing.txt"), ("-f", "nothing.txt")),
+                             (("--messages", "nothing.json"), ("--messages", "nothing.json"))):
+        said = box.run("run", "-m", model, *arguments, code=2)
+        assert said.stdout == "", (arguments, said.stdout)
+        assert all(fact in said.stderr for fact in facts), (arguments, facts, said.stderr)
 
 
 def system_message(box: Sandbox, model: pathlib.Path) -> None:
@@ -65,31 +68,37 @@ def system_message(box: Sandbox, model: pathlib.Path) -> None:
 
 
 def ends_of_a_reply(box: Sandbox, model: pathlib.Path) -> None:
-    """--stop and -n end a reply where they say, and statistics say why"""
+    """--stop and -n end a reply, and the statistics state why"""
     said = box.run("run", "-m", model, *GREEDY, "-p", NORWAY, "--stop", "nothing", "--stop", " Oslo")
     assert said.stdout == "The capital of Norway is\n", said.stdout
     stopped = json.loads(box.run("run", "-m", model, *GREEDY, "-p", NORWAY, "--stop", "Oslo", "--json").stdout)
     assert (stopped["text"], stopped["finish_reason"]) == ("The capital of Norway is ", "stop_string"), stopped
     said = box.run("run", "-m", model, *GREEDY, "-p", NORWAY, "-n", 3)
-    assert said.stdout == "The capital of\n" and "stopped at the limit of tokens" in said.stderr, said
+    assert said.stdout == "The capital of\n" and "limit of tokens" in said.stderr, said
     limited = json.loads(box.run("run", "-m", model, *GREEDY, "-p", NORWAY, "-n", 3, "--json").stdout)
     assert (limited["reply_tokens"], limited["finish_reason"]) == (3, "length"), limited
     assert box.run("run", "-m", model, *GREEDY, "-p", NORWAY, "-n", 0).stdout == "\n"
     said = box.run("run", "-m", model, *GREEDY, "-p", STORY, "-c", 30)
     assert "the context is full" in said.stderr, said.stderr
     said = box.run("run", "-m", model, *GREEDY, "-p", STORY, "-c", 8, code=1)
-    assert "does not fit into a context of 8" in said.stderr, said.stderr
+    assert "context of 8" in said.stderr, said.stderr
 
 
 def json_object(box: Sandbox, model: pathlib.Path) -> None:
-    """--json-object gives one JSON object, whatever is asked and whatever the seed is"""
-    for seed in range(4):
-        said = box.run("run", "-m", model, "-t", 1, "--json-object", "-p", STORY, "--seed", seed, "-n", 400)
-        assert isinstance(json.loads(said.stdout), dict), said.stdout
+    """--json-object gives one JSON object for any question, or the start of one if -n ends it"""
+    for question in (OWL, STORY, NORWAY):
+        for seed in range(4):
+            said = json.loads(box.run("run", "-m", model, "-t", 1, "--json-object", "-p", question, "--seed", seed,
+                                      "-n", 100, "--json").stdout)
+            if said["finish_reason"] == "end_of_text":
+                assert isinstance(json.loads(said["text"]), dict), said
+            else:
+                assert question != OWL and said["finish_reason"] == "length", said
+                assert said["text"].lstrip().startswith("{"), said
 
 
 def seeds(box: Sandbox, model: pathlib.Path) -> None:
-    """a seed gives the same text with any number of threads and rows; another seed gives another one"""
+    """a seed gives the same text for any number of threads and rows; another seed gives another text"""
     texts = set()
     for seed in (1, 2, 3):
         same = {box.run("run", "-m", model, "-q", "-p", STORY, "-n", 24, "--seed", seed, "-t", threads,
@@ -104,14 +113,14 @@ def seeds(box: Sandbox, model: pathlib.Path) -> None:
 
 
 def raw(box: Sandbox, model: pathlib.Path) -> None:
-    """--raw goes on with a text, without a template"""
+    """--raw continues a text, without a template"""
     said = json.loads(box.run("run", "-m", model, *GREEDY, "--raw", "-p", "Once upon a time", "-n", 4, "--json").stdout)
     ids = json.loads(box.run("tokenize", model, "--json", stdin="Once upon a time").stdout)
-    assert said["prompt_tokens"] == len(ids) and said["text"].startswith(" there was"), said
+    assert said["prompt_tokens"] == len(ids) and said["text"].startswith(", I had a"), said
 
 
 def environment(box: Sandbox, model: pathlib.Path) -> None:
-    """MOEFLUX_ARG_... is a flag's default, and the command line beats it"""
+    """MOEFLUX_ARG_... is a flag's default, and the command line overrides it"""
     variables = {"MOEFLUX_ARG_TEMP": "0", "MOEFLUX_ARG_N_PREDICT": "3", "MOEFLUX_ARG_MODEL": str(model),
                  "MOEFLUX_ARG_THREADS": "1", "MOEFLUX_ARG_QUIET": "1"}
     said = box.run("run", "-p", NORWAY, environment=variables)
@@ -125,9 +134,12 @@ def environment(box: Sandbox, model: pathlib.Path) -> None:
 
 
 def wrong_flags(box: Sandbox, model: pathlib.Path) -> None:
-    """a wrong flag exits with 2, nothing on standard output, and is named"""
+    """a wrong flag is named on standard error, prints nothing to standard output and exits with 2"""
     for words, name in (("--nonsense", "--nonsense"), ("-t 0", "--threads"), ("-c 0x", "--ctx-size"),
-                        ("--temp warm", "--temp"), ("--temp -1", "temp"), ("--top-p 3", "top_p"),
+                        ("--temp warm", "--temp"), ("--temp -1", "--temp"), ("--top-p 3", "--top-p"),
+                        ("--min-p 2", "--min-p"), ("--repeat-penalty 0", "--repeat-penalty"),
+                        ("--presence-penalty 9", "--presence-penalty"),
+                        ("--frequency-penalty 9", "--frequency-penalty"), ("--repeat-last-n -2", "--repeat-last-n"),
                         ("--top-k few", "--top-k"), ("-n many", "--n-predict"), ("--seed x", "--seed"), ("-ngl 99", "-ngl"),
                         ("--precision rough", "--precision"), ("--isa z80", "z80"), ("--reasoning maybe", "--reasoning"),
                         ("--chat-template-kwargs []", "--chat-template-kwargs"),
@@ -139,11 +151,11 @@ def wrong_flags(box: Sandbox, model: pathlib.Path) -> None:
             assert said.stdout == "" and name in said.stderr, (command, words, said.stdout, said.stderr)
             assert said.stderr.startswith("moeflux: ") and said.stderr.count("\n") == 1, said.stderr
     said = box.run("run", "-m", model, "-hf", "org/name", "-p", "x", code=2)
-    assert "-m and -hf" in said.stderr, said.stderr
+    assert "-m" in said.stderr and "-hf" in said.stderr, said.stderr
 
 
 def hugging_face_cache(box: Sandbox, model: pathlib.Path) -> None:
-    """-hf finds a snapshot in the local cache, packs it once, and says where it has looked"""
+    """-hf finds a snapshot in the local cache and packs it once; if there is none, it lists where it looked"""
     hub = box.folder / "hub"
     repository = hub / "models--org--name"
     (repository / "refs").mkdir(parents=True)
@@ -165,7 +177,7 @@ def hugging_face_cache(box: Sandbox, model: pathlib.Path) -> None:
 
 
 def models_by_path(box: Sandbox, model: pathlib.Path) -> None:
-    """-m takes a checkpoint too, and packs it into the cache, once; what is no model is named"""
+    """-m also takes a checkpoint and packs it once, into the cache; a path without a model is named"""
     own_cache = {"XDG_CACHE_HOME": str(box.folder / "own_cache")}
     for expects_packing in (True, False):
         said = box.run("run", "-m", TERN, *GREEDY, "-p", NORWAY, environment=own_cache)
@@ -178,7 +190,7 @@ def models_by_path(box: Sandbox, model: pathlib.Path) -> None:
 
 
 def bundled_demo(box: Sandbox, model: pathlib.Path) -> None:
-    """an installed program finds its demo, and the banner says what that is; or says where it looked"""
+    """an installed program finds its demo and describes it in the banner, or lists where it looked"""
     program = box.folder / "prefix" / "bin" / "moeflux"
     program.parent.mkdir(parents=True)
     shutil.copy2(box.program, program)
@@ -190,19 +202,44 @@ def bundled_demo(box: Sandbox, model: pathlib.Path) -> None:
     (share / "tern").symlink_to(TERN)
     assert installed.run("run", *GREEDY, "-p", NORWAY).stdout == OSLO + "\n"
     said = installed.run("chat", *GREEDY, stdin=NORWAY + "\n")
-    assert said.stdout == OSLO + "\n" and "Tern" in said.stderr and "demo" in said.stderr, said.stderr
+    assert said.stdout == OSLO + "\n" and "Tern is a demo model" in said.stderr, said.stderr
+    assert f"> {NORWAY}\n" in said.stderr, "input from a pipe is shown among the notes"
+    suggested = said.stderr.split("It does these well:\n")[1].split("\n\n")[0].splitlines()
+    ask(installed, [re.sub(r" {2,}.*", "", line.strip()) for line in suggested])
+
+
+# What the demo suggests, and facts that a correct reply contains.
+SUGGESTIONS = {"Tell me a story about a dragon and a lighthouse.": ("dragon", "lighthouse"),
+               "Hi, my name is Ada and I like tea.": ("Ada",),
+               "What is 12 plus 30?": ("42",),
+               NORWAY: ("Oslo",),
+               "What is my name?": ("Ada",),
+               "What do I like?": ("tea",)}
+
+
+def ask(box: Sandbox, suggested: list[str]) -> None:
+    """Asks the suggested questions, and then for what the conversation should remember, in one conversation."""
+    questions = list(SUGGESTIONS)
+    assert suggested == questions[:4], suggested
+    saved = box.folder / "suggested.json"
+    box.run("chat", *GREEDY, "-q", stdin="".join(f"{question}\n" for question in questions) + f"/save {saved}\n")
+    replies = [message["content"] for message in json.loads(saved.read_text(encoding="utf-8"))
+               if message["role"] == "assistant"]
+    assert len(replies) == len(questions), replies
+    for question, reply in zip(questions, replies):
+        assert all(fact in reply for fact in SUGGESTIONS[question]), (question, reply)
 
 
 def start(box: Sandbox, *arguments: Argument, stdin: int = subprocess.DEVNULL,
           **options: Any) -> "subprocess.Popen[bytes]":
-    # A test that was started in the background of a script ignores SIGINT, and so would what it starts.
+    # A test in the background of a script ignores SIGINT, and its children would inherit that.
     return subprocess.Popen([str(box.program), *map(str, arguments)], stdin=stdin, stdout=subprocess.PIPE,
                             stderr=subprocess.PIPE, cwd=box.folder, env=box.environment,
                             preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL), **options)
 
 
 def interrupt(box: Sandbox, model: pathlib.Path) -> None:
-    """Ctrl-C ends a run with 130; what was written is there, and one newline"""
+    """Ctrl-C ends a run with 130; the written part stays, followed by one newline"""
     with start(box, "run", "-m", model, *LONG) as child:
         assert child.stdout
         first = child.stdout.read(1)
@@ -228,7 +265,7 @@ def interrupt_while_asked(box: Sandbox, model: pathlib.Path) -> None:
         finally:
             code = child.poll()
             child.kill()
-    # 130 for a shell either way: nothing has begun yet that would have to be ended well
+    # 130 for a shell either way: there is no work to end cleanly yet
     assert code in (130, -signal.SIGINT), "the program goes on reading" if code is None else f"exits with {code}"
 
 
@@ -239,8 +276,8 @@ def unread_bytes(pipe: int) -> int:
 
 
 def closed_output(box: Sandbox, model: pathlib.Path) -> None:
-    """an output that is closed or full ends the run with 5 and a message"""
-    for restores in (False, True):  # SIGPIPE ignored, as Python leaves it, and as a shell has it
+    """a closed or full output ends the run with 5 and a message"""
+    for restores in (False, True):  # SIGPIPE ignored, as in Python, and at its default, as in a shell
         with start(box, "run", "-m", model, *LONG, restore_signals=restores) as child:
             assert child.stdout
             child.stdout.read(1)
@@ -274,7 +311,7 @@ def chat_from_a_pipe(box: Sandbox, model: pathlib.Path) -> None:
 
 
 def saving_and_loading(box: Sandbox, model: pathlib.Path) -> None:
-    """a failed /load keeps the conversation; a state of another kind is named and computed again"""
+    """a failed /load keeps the conversation; a state that does not fit is named and computed again"""
     saved, bad = box.folder / "kept.json", box.file("bad.json", "[1")
     said = box.run("chat", "-m", model, *GREEDY, "-q", stdin=f"{NORWAY}\n/load nothing\n/load {bad}\n/save {saved}\n"
                                                            f"/save {box.folder / 'no' / 'such'}\n")
@@ -287,7 +324,7 @@ def saving_and_loading(box: Sandbox, model: pathlib.Path) -> None:
 
 
 def tool_answers(box: Sandbox, model: pathlib.Path) -> None:
-    """/tool answers a call, as the conversation with its messages does"""
+    """/tool answers a call as a conversation with the same messages does"""
     cases = {case["name"]: case for case in json.loads(
         (ROOT / "tests" / "goldens" / "tern" / "golden_chat.json").read_text(encoding="utf-8"))}
     tools = box.file("weather.json", json.dumps(cases["tool"]["tools"]))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""terminal_test.py [--record] PROGRAM: `moeflux chat` as a person sees it, in a terminal of 100 x 30.
+"""terminal_test.py [--record] PROGRAM: `moeflux chat` as its user sees it, in a terminal of 100 x 30.
 
 Scenes are played in tmux: keys are pressed, and what the screen then shows is compared with
 tests/chat/screens/*.txt. What differs between machines (rates, bytes, kernels) is a letter there; lines that the
@@ -19,29 +19,29 @@ import sys
 import tempfile
 from typing import Any, Callable
 
-from pane import SHELL_PROMPT, Pane
+from pane import COLUMNS, SHELL_PROMPT, Pane
 from sandbox import ROOT, TERN, Sandbox, run_checks
 
 SCREENS = ROOT / "tests" / "chat" / "screens"
-PROMPT = r"^>$\Z"  # an empty line to be filled, at the end of the screen
+PROMPT = r"^>$\Z"  # an empty prompt at the end of the screen
 ANSWERED = r"tok/s.*\n>$\Z"
 GREEDY = "--temp 0 -t 1 --seed 1"
-SETTLED_S = 60  # how long a screen that is not the expected one is given to become it
+SETTLED_S = 60  # time for a screen to become the expected one
 
 
 def without_numbers(screen: str) -> str:
     lines = []
     for line in screen.split("\n"):
         line = re.sub(r"^moeflux [\d.]+ · \w+ ·", "moeflux V · ISA ·", line)
-        line = re.sub(r"^(experts +room for .*) · .*$", r"\1 · DRIVE", line)  # what the machine has
-        if "tok/s" in line or line.startswith(("memory", "keys, values", "positions", "experts")):
+        line = re.sub(r"^(experts +room for .*) · .*$", r"\1 · DRIVE", line)  # depends on the machine
+        if "tok/s" in line or line.startswith(("memory", "kv cache", "positions", "experts")):
             line = re.sub(r"\b\d+(?:[.,]\d+)*( [kKMGT]?B\b)?", lambda number: "N B" if number[1] else "N", line)
         lines.append(line)
     return "\n".join(lines)
 
 
 class Scene:
-    """A shell with `moeflux` in it, in a terminal of its own."""
+    """A shell with `moeflux` on its path, in a separate terminal."""
 
     def __init__(self, box: Sandbox, pane: Pane, records: bool) -> None:
         self.box, self.pane, self.records = box, pane, records
@@ -53,14 +53,14 @@ class Scene:
         self.pane.wait_for(PROMPT)
 
     def say(self, text: str, until: str = ANSWERED) -> None:
-        """Types a line and waits for what follows it."""
+        """Types a line and waits for the text that follows it."""
         self.pane.type(text)
         self.pane.wait_for(rf"^> {re.escape(text)}$\Z")
         self.pane.press("Enter")
         self.pane.wait_for(rf"^> {re.escape(text)}$\n(?s:.*){until}")
 
     def order(self, text: str) -> None:
-        """A command that answers at once."""
+        """Types a command that answers at once."""
         self.say(text, until=PROMPT)
 
     def press(self, *keys: str, until: str) -> str:
@@ -87,7 +87,7 @@ class Scene:
             raise AssertionError(f"the screen {name} is another one:\n" + "\n".join(difference)) from None
 
     def leaves(self, *keys: str) -> None:
-        """After `keys` the shell is back and in order: what is typed is seen, the terminal is as it was."""
+        """After `keys` the shell is back: it echoes input, and the terminal's settings are restored."""
         if keys:
             self.pane.press(*keys)
         self.pane.wait_for(rf"^{re.escape(SHELL_PROMPT)}$\Z")
@@ -104,7 +104,7 @@ class Scene:
 
 
 def first_minute(scene: Scene) -> None:
-    """a question is typed, mended with the arrows, answered; /help and /stats explain; /quit leaves"""
+    """a question is typed, edited with the arrows and answered; /help and /stats explain; /quit leaves"""
     scene.start()
     scene.shows("banner")
     scene.pane.type("Wat is 17 + 25")
@@ -122,7 +122,7 @@ def first_minute(scene: Scene) -> None:
 
 
 def pasted_lines(scene: Scene) -> None:
-    """two lines that are pasted wait for Enter, and are one message"""
+    """two pasted lines wait for Enter and are one message"""
     scene.start()
     scene.pane.paste("What is\n17 + 25?")
     scene.pane.wait_for(r"17 \+ 25\?$\Z")
@@ -150,7 +150,7 @@ def several_lines_typed(scene: Scene) -> None:
 
 
 def conversation_is_edited(scene: Scene) -> None:
-    """/undo, /regen, /system and /clear change what was said; Ctrl-L clears the screen"""
+    """/undo, /regen, /system and /clear change the conversation; Ctrl-L clears the screen"""
     scene.start()
     scene.press("C-l", until=r"\A>$\Z")
     scene.say("What is the capital of Norway?")
@@ -171,7 +171,7 @@ def conversation_is_edited(scene: Scene) -> None:
 
 
 def saved_and_loaded(scene: Scene) -> None:
-    """a conversation is saved, forgotten, loaded and goes on; what cannot be loaded is said"""
+    """a conversation is saved, cleared, loaded and continued; a file that cannot be loaded is reported"""
     scene.start()
     scene.say("What is the capital of Norway?")
     scene.order("/save talk.json")
@@ -185,7 +185,7 @@ def saved_and_loaded(scene: Scene) -> None:
 
 
 def unknown_commands(scene: Scene) -> None:
-    """a command that is not there, or lacks its argument, is said so; nothing is asked"""
+    """an unknown command and a missing argument are reported; the model is not asked"""
     scene.start()
     for command in ("/nonsense", "/save", "/load", "/tool", "/"):
         scene.order(command)
@@ -195,7 +195,7 @@ def unknown_commands(scene: Scene) -> None:
 
 
 def keys_and_history(scene: Scene) -> None:
-    """Up brings back lines, of the last run too; Tab completes commands; Ctrl-C drops a line"""
+    """Up recalls lines, also of the last run; Tab completes commands; Ctrl-C drops a line"""
     scene.start(GREEDY + " -q")
     scene.order("/system Be brief.")
     scene.order("/stats")
@@ -222,7 +222,7 @@ def keys_and_history(scene: Scene) -> None:
 
 
 def every_script(scene: Scene) -> None:
-    """letters of all kinds are typed, crossed, erased, and reach the model as they were typed"""
+    """letters of every script are typed, crossed and erased, and reach the model as typed"""
     scene.start(GREEDY + " -n 3")
     scene.pane.type("Grüße, 日本語 👍🏽!")
     scene.pane.wait_for(r"日本語 👍🏽!$\Z")
@@ -236,14 +236,14 @@ def every_script(scene: Scene) -> None:
 
 
 def is_answering(screen: str) -> bool:
-    """The last line is neither being typed nor a note."""
+    """True if the last line is neither input nor a note."""
     last = screen.split("\n")[-1]
-    return len(last) > 10 and not last.startswith(">") and "tok/s" not in last and "Ctrl-" not in last
+    return len(last) > 20 and not last.startswith(">") and "tok/s" not in last and "Ctrl-" not in last
 
 
 def answer_is_stopped(scene: Scene) -> None:
-    """Ctrl-C stops a long answer and what was said is kept; twice, it leaves"""
-    # The slowest kernels, so that there is time; the answer ends only where the context does.
+    """Ctrl-C stops a long answer and keeps its text; twice, it leaves"""
+    # The slowest kernels, to have time; the answer ends only at the end of the context.
     scene.start(f"{GREEDY} --isa scalar --ignore-eos")
     scene.pane.type("Tell me a story.")
     scene.pane.press("Enter")
@@ -253,7 +253,7 @@ def answer_is_stopped(scene: Scene) -> None:
     assert re.fullmatch(r"[\d,]+ tokens · [\d.,]+ tok/s · prompt 13 tokens, [\d.,]+ tok/s · stopped", last), last
     messages = scene.saved()
     assert [message["role"] for message in messages] == ["user", "assistant"], messages
-    assert messages[1]["content"].startswith("Long ago"), messages
+    assert messages[1]["content"].startswith("Once upon a time"), messages
     scene.pane.type("More.")
     scene.pane.press("Enter")
     scene.pane.wait("another answer", is_answering)
@@ -262,7 +262,7 @@ def answer_is_stopped(scene: Scene) -> None:
 
 
 def typed_ahead(scene: Scene) -> None:
-    """what is entered while an answer is written is taken after it"""
+    """a line entered during an answer is handled after it"""
     scene.start(f"{GREEDY} --isa scalar -n 60")
     scene.pane.type("Tell me a story.")
     scene.pane.press("Enter")
@@ -273,7 +273,7 @@ def typed_ahead(scene: Scene) -> None:
 
 
 def suspended_and_ended(scene: Scene) -> None:
-    """Ctrl-Z gives the shell back, fg the line; a chat that is told to end leaves the terminal in order"""
+    """Ctrl-Z returns to the shell and fg to the line; a terminated chat restores the terminal"""
     scene.start(GREEDY + " -q")
     scene.pane.type("half")
     scene.press("C-z", until=rf"^{re.escape(SHELL_PROMPT)}$\Z")
@@ -305,10 +305,30 @@ def styles(scene: Scene) -> None:
         scene.press("Enter", until=rf"\A{re.escape(SHELL_PROMPT)}$\Z")
 
 
+def replies_wrap_at_words(scene: Scene) -> None:
+    """a reply breaks between words, in chat and in run; saved and redirected text has no breaks"""
+    story = "Tell me a story about a dragon and a lighthouse."
+    scene.start(GREEDY + " -q")
+    scene.say(story, until=r"\.\n>$\Z")
+    rows = scene.pane.screen().split("\n")
+    rows = rows[rows.index(f"> {story}") + 1:-1]
+    assert len(rows) > 3 and all(len(row) <= COLUMNS for row in rows), rows
+    reply = scene.saved()[1]["content"]
+    assert "\n" not in reply and " ".join(rows) == reply, (rows, reply)
+    scene.leaves("C-d")
+    question = f"-m tern -q {GREEDY} -p '{story}'"
+    scene.pane.type(f"moeflux run {question} > reply.txt; clear; moeflux run {question}")
+    scene.pane.press("Enter")
+    screen = scene.pane.wait("the reply", lambda screen: screen.endswith(f".\n{SHELL_PROMPT}"))
+    assert screen.split("\n")[-1 - len(rows):-1] == rows, screen
+    assert (scene.box.folder / "reply.txt").read_text(encoding="utf-8") == reply + "\n"
+    scene.leaves()
+
+
 SCENES: list[Callable[[Scene], None]] = [
     first_minute, pasted_lines, several_lines_typed, conversation_is_edited, saved_and_loaded, unknown_commands,
     keys_and_history, every_script, answer_is_stopped, typed_ahead,
-    suspended_and_ended, styles]
+    suspended_and_ended, styles, replies_wrap_at_words]
 
 
 def play(act: Callable[[Scene], None], box: Sandbox, records: bool) -> None:
@@ -328,7 +348,7 @@ def main() -> int:
     if len(arguments) != 1:
         print(__doc__, file=sys.stderr)
         return 2
-    with tempfile.TemporaryDirectory(prefix="mf-chat-") as name:  # short: tmux's socket lies in it
+    with tempfile.TemporaryDirectory(prefix="mf-chat-") as name:  # a short path: it contains tmux's socket
         box = Sandbox(arguments[0], pathlib.Path(name))
         (box.folder / "bin").mkdir()
         (box.folder / "bin" / "moeflux").symlink_to(box.program)

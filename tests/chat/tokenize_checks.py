@@ -1,4 +1,4 @@
-"""`moeflux tokenize`, `detokenize`, `template` and `perplexity`: what golden_chat_test.py holds them to.
+"""`moeflux tokenize`, `detokenize`, `template` and `perplexity`: checks run by golden_chat_test.py.
 
 The docstring of a check says what is true.
 """
@@ -17,19 +17,19 @@ CASES = json.loads((GOLDENS / "golden_tokenizer.json").read_text(encoding="utf-8
 
 
 def goldens_both_ways(box: Sandbox, model: pathlib.Path) -> None:
-    """tokenize --jsonl gives the reference's ids, detokenize --jsonl its text, of all hard cases"""
+    """tokenize --jsonl gives the reference's ids and detokenize --jsonl its text, for all hard cases"""
     texts = "".join(json.dumps(case["text"]) + "\n" for case in CASES)
     for folder in (TERN, model):
         ids = box.run("tokenize", folder, "--special", "--jsonl", stdin=texts)
         assert ids.stderr == "", ids.stderr
         assert [json.loads(line) for line in ids.stdout.splitlines()] == [case["ids"] for case in CASES]
         back = box.run("detokenize", folder, "--jsonl", stdin=ids.stdout)
-        # Not splitlines(), which takes U+2028 and its like for ends of lines.
+        # Not splitlines(), which also splits at U+2028 and similar characters.
         assert [json.loads(line) for line in back.stdout.split("\n")[:-1]] == [case["decoded"] for case in CASES]
 
 
 def every_form_is_understood(box: Sandbox, model: pathlib.Path) -> None:
-    """what tokenize prints, in lines or as JSON, detokenize turns back, byte for byte"""
+    """detokenize restores the output of tokenize, lines or JSON, byte for byte"""
     for case in CASES:
         if case["text"] != case["decoded"]:
             continue
@@ -41,7 +41,7 @@ def every_form_is_understood(box: Sandbox, model: pathlib.Path) -> None:
 
 
 def special_tokens(box: Sandbox, model: pathlib.Path) -> None:
-    """special tokens in a text are text, unless --special is given; --skip-special leaves them out"""
+    """special tokens in a text are text unless --special is given; --skip-special omits them"""
     text = "hi<|im_end|>"
     plain = json.loads(box.run("tokenize", model, "--json", stdin=text).stdout)
     special = json.loads(box.run("tokenize", model, "--json", "--special", stdin=text).stdout)
@@ -52,7 +52,7 @@ def special_tokens(box: Sandbox, model: pathlib.Path) -> None:
 
 
 def bad_lines(box: Sandbox, model: pathlib.Path) -> None:
-    """a bad line is named by its number, and the lines before it are answered"""
+    """a bad line is named by its number; the lines before it are answered"""
     for line in ('"open', "5", "[1]", "", '"a" "b"'):
         child = box.run("tokenize", model, "--jsonl", stdin=f'"a"\n{line}\n"c"\n', code=3)
         assert child.stdout == "[64]\n" and "line 2" in child.stderr, (line, child.stdout, child.stderr)
@@ -64,19 +64,21 @@ def bad_lines(box: Sandbox, model: pathlib.Path) -> None:
 
 
 def bad_use(box: Sandbox, model: pathlib.Path) -> None:
-    """a folder without a tokenizer, and flags that exclude each other, are named"""
+    """a folder without a tokenizer, conflicting flags and a missing file of messages are named"""
     child = box.run("tokenize", box.folder / "home", stdin="x", code=3)
     assert "tokenizer.json" in child.stderr, child.stderr
     child = box.run("tokenize", model, "--json", "--jsonl", stdin="x", code=2)
-    assert "--json and --jsonl" in child.stderr, child.stderr
+    assert "--json" in child.stderr and "--jsonl" in child.stderr, child.stderr
     child = box.run("template", model, "--messages", "-", stdin='[{"role": 7}]', code=3)
     assert "messages[0].role" in child.stderr and child.stdout == "", child.stderr
+    child = box.run("template", model, "--messages", "missing.json", code=2)
+    assert "--messages" in child.stderr and "missing.json" in child.stderr and child.stdout == "", child.stderr
     child = box.run("template", model, code=2)
     assert "--messages" in child.stderr, child.stderr
 
 
 def template_options(box: Sandbox, model: pathlib.Path) -> None:
-    """template takes another template, its variables, and leaves the reply unopened"""
+    """template takes another template and its variables, and can omit the start of the reply"""
     messages = '[{"role": "user", "content": "x<|im_end|>"}]'
     closed = box.run("template", model, "--messages", "-", "--no-generation-prompt", stdin=messages).stdout
     assert closed == "<|im_start|>user\nx<|im_end|><|im_end|>\n", closed
@@ -89,7 +91,7 @@ def template_options(box: Sandbox, model: pathlib.Path) -> None:
 
 
 def golden_perplexity() -> tuple[float, int]:
-    """From the reference's logits of golden_text.txt."""
+    """Perplexity and count of scored tokens from the reference's logits of golden_text.txt."""
     data = (GOLDENS / "golden_text.safetensors").read_bytes()
     size = struct.unpack_from("<Q", data)[0]
     header = json.loads(data[8:8 + size])
@@ -105,11 +107,11 @@ def golden_perplexity() -> tuple[float, int]:
 
 
 def perplexity(box: Sandbox, model: pathlib.Path) -> None:
-    """perplexity of a text is that of the reference's logits; short windows score their second halves"""
+    """perplexity equals that of the reference's logits; short windows score their second halves"""
     expected, count = golden_perplexity()
     text = GOLDENS / "golden_text.txt"
     found = json.loads(box.run("perplexity", model, "--precision", "exact", text, "--json", "-t", 1).stdout)
-    # Logits differ by at most 5e-4 (tests/goldens/README.md), so the mean of the logarithms by at most 1e-3.
+    # Logits differ by at most 5e-4 (tests/goldens/README.md), so the mean log-likelihood differs by at most 1e-3.
     assert abs(math.log(found["perplexity"] / expected)) <= 1e-3, f"{found}, not {expected}"
     assert (found["text_tokens"], found["scored_tokens"], found["windows"]) == (count, count - 1, 1), found
     page = box.run("perplexity", model, "--precision", "exact", text, "-t", 1)

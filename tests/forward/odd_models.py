@@ -1,8 +1,7 @@
-"""Small random models of shapes that nobody publishes, each with what it is there to show.
+"""Small random models of unusual shapes, each with the reason why it is tested.
 
-Names and shapes come from tests/source/model_states.py; the numbers are drawn here, so that what passes
-between layers stays of order 1 and logits are of order 1 to 10. Otherwise an error of 5e-4 would mean
-nothing, or everything.
+Names and shapes come from tests/source/model_states.py. The numbers are drawn here, so that activations between
+layers stay of order 1 and logits of order 1 to 10; only then is an error of 5e-4 a meaningful limit.
 """
 
 import dataclasses
@@ -38,10 +37,10 @@ class Case:
     config: dict
     layout: Layout
     positions: int = 9
-    bits: Optional[int] = None  # of pack
+    bits: Optional[int] = None  # option of pack
     greedy: int = 0  # tokens to continue the prompt with
     same: tuple[Options, ...] = ()  # options of eval that must not change a bit
-    one_expert: bool = False  # also with one expert a token
+    one_expert: bool = False  # also with one expert per token
     seen: tuple[dict, ...] = ()  # changes of the config that must change the logits
 
     def write(self, folder: pathlib.Path) -> None:
@@ -80,8 +79,8 @@ def draw(random: np.random.Generator, name: str, shape: tuple[int, ...], family:
 
 
 def mark_delta_nets(text: dict, state: State) -> None:
-    """Corners of the delta net: a head of queries and one of keys so small that the 1e-6 beside their squares
-    counts, and a step so long that e to its power is no float."""
+    """Corner cases of the delta net: a head of queries and one of keys so small that the 1e-6 added to their squares
+    matters, and a step so long that its exponential exceeds float32."""
     keys, size = text["linear_num_key_heads"], text["linear_key_head_dim"]
     for name, numbers in state.items():
         if name.endswith("in_proj_qkv.weight"):
@@ -130,7 +129,7 @@ def every_width() -> Layout:
         names = [name.replace("mlp.experts.", "mlp.switch_mlp.") for name in names if "conv1d" not in name]
         overrides: Overrides = {name: formats[5 * i % len(formats)] for i, name in enumerate(names)}
         overrides |= {"layers.1.mlp.switch_mlp.up_proj": False}
-        if family_of(config) == DEEPSEEK:  # whose routers MLX leaves as they are
+        if family_of(config) == DEEPSEEK:  # MLX does not quantize its routers
             overrides = {name: said for name, said in overrides.items() if not name.endswith("mlp.gate")}
         return mlx(state, family_of(config), Plan(4, 64, overrides=overrides))
 
@@ -260,7 +259,7 @@ def deepseek_cases(golden: dict) -> Iterator[Case]:
                deepseek(golden, rope_interleave=False, qk_rope_head_dim=32, rope_parameters={
                    "rope_type": "default", "rope_theta": 1e4}), affine(4, 64), positions=20,
                seen=({"rope_interleave": True}, yarn(golden)))
-    # A mscale of 1 beside a mscale_all_dim of 0 is what DeepSeek's own code defaults to.
+    # DeepSeek's own code defaults to a mscale of 1 with a mscale_all_dim of 0.
     for name, scales in (("turned vectors longer", {"mscale": 1.0, "mscale_all_dim": 0.0}),
                          ("two magnitudes", {"mscale": 0.9, "mscale_all_dim": 0.4})):
         yield Case(f"deepseek YaRN, {name}",

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""price_test.py PROGRAM: what --precision fast and --kv cost Tern, on texts that it was not trained on.
+"""price_test.py PROGRAM: what --precision fast and --kv cost Tern, on texts outside its training data.
 
-The perplexity may rise by half a percent at most. The likeliest token stays the same in 99 of 100 places: of the stories, where
-the model knows what it says; of the prose, which it cannot predict, only keys and values in fewer bytes are held to that.
-docs/performance.md has the numbers.
+Perplexity may rise by at most half a percent. How often the likeliest token may change depends on the text: a small
+error changes it only where the two likeliest tokens are nearly equal. On the stories Tern gives at least 0.9 to its
+likeliest token in 75 % of all places, and `fast` keeps it in 99.96 % of those; the prose is beyond it (perplexity
+1,280). docs/performance.md has the measured numbers and the limits for version 1 of the model.
 """
 
 import json
@@ -15,15 +16,18 @@ from program import Program, first_lines
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 STORIES, PROSE = ROOT / "tests/data/held_stories.txt", ROOT / "tests/data/held_text.txt"
-MOST_RATIO, LEAST_AGREEMENT = 1.005, 0.99
-# text, precision, keys and values, and how often the likeliest token has to be the same
+MOST_RATIO = 1.005
+# text, precision, keys and values, minimum share of places with the same likeliest token as exact and f32
 CASES = (
-    (STORIES, "fast", "f32", LEAST_AGREEMENT),
-    (PROSE, "fast", "f32", 0.94),
-    (STORIES, "fast", "int8", LEAST_AGREEMENT),
-    (PROSE, "fast", "int8", 0.94),
-    (PROSE, "exact", "bf16", LEAST_AGREEMENT),
-    (PROSE, "exact", "int8", LEAST_AGREEMENT),
+    (STORIES, "fast", "f32", 0.975),
+    (STORIES, "fast", "bf16", 0.975),
+    (STORIES, "fast", "int8", 0.975),
+    (STORIES, "exact", "bf16", 0.998),
+    (STORIES, "exact", "int8", 0.995),
+    (PROSE, "fast", "f32", 0.89),
+    (PROSE, "fast", "int8", 0.89),
+    (PROSE, "exact", "bf16", 0.99),
+    (PROSE, "exact", "int8", 0.99),
 )
 
 

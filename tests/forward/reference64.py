@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Both families in float64, from the formulas alone: what a forward pass is held to.
+"""Both families in float64, from the formulas alone: the reference for a forward pass.
 
 It shares nothing with src/: weights come from tests/source/reference_reader.py, as the checkpoint decodes
-them to float32, and every operation after that is in double precision. It is written to be read, not to be
-fast: what it does at once is what all positions do.
+them to float32, and every operation after that is in double precision. It favors clarity over speed and only
+vectorizes over positions.
 
 usage: reference64.py [--full] [CHECKPOINT GOLDEN.safetensors]
        compares itself with the goldens, which transformers computed in float32; without --full only with the
@@ -31,21 +31,21 @@ Weights = Callable[[str], Numbers]  # common name → [rows, cols] in float64; a
 ATTENTION_BLOCK = 256  # queries at a time, so that a long prompt's scores fit in memory
 PREFIX = 700
 
-# How far float32 is from what it rounds. Each layer passes on what came before it and adds its own, and a
-# delta net whose output is small before its norm passes on more: after eight layers, transformers is off by
-# 1.2e-4 in hidden states of size 10 and by 1.7e-5 in router weights (qwen35moe-tiny), this script in float32
-# by 2e-4 and 6e-5. Twice of that is allowed. A wrong formula is off by 1e-2 and more.
+# The rounding error of float32. Each layer passes on the error before it and adds its own, and a delta net whose output
+# is small before its norm amplifies it: after eight layers, transformers is off by 1.2e-4 in hidden states of size 10
+# and by 1.7e-5 in router weights (qwen35moe-tiny), this script in float32 by 2e-4 and 6e-5. Twice that is allowed. A
+# wrong formula is off by 1e-2 and more.
 HIDDEN_BOUND, ROUTER_BOUND = 4e-4, 1.2e-4
 
 
 @dataclasses.dataclass
 class Routed:
-    """What the router of one layer decided."""
+    """The choice of the router of one layer."""
 
     logits: Numbers  # [T, experts]
     weights: Numbers  # [T, K], of the experts in `ids`
     ids: Numbers  # [T, K]
-    margin: Numbers  # [T]: how far the choice is from another one, in what the router sorts by
+    margin: Numbers  # [T]: the distance to another choice, in the values that the router sorts by
 
 
 def sigmoid(x: Numbers) -> Numbers:
@@ -79,7 +79,7 @@ def swiglu(x: Numbers, weights: Weights, name: str) -> Numbers:
 
 
 def rotate(x: Numbers, angles: Numbers, interleaved: bool, size: float = 1.0) -> Numbers:
-    """Turns the first channels of [T, heads, channels], two for each of the angles of [T, pairs]."""
+    """Rotates the first channels of [T, heads, channels], two for each of the angles of [T, pairs]."""
     pairs = angles.shape[-1]
     cos, sin = np.cos(angles)[:, None] * size, np.sin(angles)[:, None] * size
     if interleaved:
@@ -106,7 +106,7 @@ def attend(queries: Numbers, keys: Numbers, values: Numbers, scale: float) -> Nu
 
 
 def largest(scores: Numbers, count: int) -> tuple[Numbers, Numbers]:
-    """The columns of the `count` largest of each row, the earlier of equals, and by how much they are."""
+    """The columns of the `count` largest of each row, the earlier of equals, and their margin."""
     order = np.argsort(-scores, axis=-1, kind="stable")
     if count == scores.shape[-1]:
         return order, np.full(len(scores), np.inf)
@@ -132,9 +132,9 @@ def yarn_magnitude(factor: float, scale: float) -> float:
 
 
 def yarn_frequencies(theta: float, dims: int, yarn: dict) -> Numbers:
-    """High frequencies stay, low ones are divided by the factor, between two channels it is a ramp."""
+    """Keeps high frequencies, divides low ones by the factor, with a ramp between two channels."""
 
-    def channel_of(rotations: float) -> float:  # the one that turns so often in the original context
+    def channel_of(rotations: float) -> float:  # the one with this many rotations in the original context
         positions = yarn["original_max_position_embeddings"]
         return dims * np.log(positions / (rotations * 2 * np.pi)) / (2 * np.log(theta))
 
@@ -163,7 +163,7 @@ def gated_delta_net(x: Numbers, config: dict, weights: Weights, name: str) -> Nu
     def unit(heads: Numbers) -> Numbers:
         heads = heads.reshape(count, key_heads, key_size)
         heads = heads / np.sqrt((heads * heads).sum(-1, keepdims=True) + 1e-6)
-        return heads.repeat(value_heads // key_heads, axis=1)  # neighbours share a key head
+        return heads.repeat(value_heads // key_heads, axis=1)  # neighbors share a key head
 
     queries, keys = unit(queries) / np.sqrt(key_size), unit(keys)
     values = values.reshape(count, value_heads, value_size)
@@ -249,11 +249,11 @@ def latent_attention(x: Numbers, config: dict, weights: Weights, has: Callable[[
 
     joint = linear(x, weights(f"{name}.kv_a_proj_with_mqa"))
     latent = rms_norm(joint[:, :latent_size], weights(f"{name}.kv_a_layernorm"), eps)
-    shared_key = joint[:, None, latent_size:]  # one for all heads, and not normalised
+    shared_key = joint[:, None, latent_size:]  # one for all heads, and not normalized
     if has(f"{name}.kv_b_proj"):
         expanded = linear(latent, weights(f"{name}.kv_b_proj")).reshape(count, heads, nope + value_size)
         keys, values = expanded[..., :nope], expanded[..., nope:]
-    else:  # the same matrix in two: a head's keys [latent, nope], its values [value, latent]
+    else:  # the same matrix in two parts: the keys of a head [latent, nope], its values [value, latent]
         embed = weights(f"{name}.embed_q").reshape(heads, latent_size, nope)
         keys = (latent @ embed).swapaxes(0, 1)
         values = linear(latent, weights(f"{name}.unembed_out")).reshape(count, heads, value_size)
@@ -281,7 +281,7 @@ def latent_attention(x: Numbers, config: dict, weights: Weights, has: Callable[[
 
 
 def grouped_router(x: Numbers, config: dict, weights: Weights, name: str, experts_per_token: int) -> Routed:
-    """Sigmoid scores; the bias and the groups decide who is chosen, and not with which weight."""
+    """Sigmoid scores; the bias and the groups decide which experts are chosen, but not their weights."""
     logits = linear(x, weights(name))
     scores = sigmoid(logits)
     biased = scores + weights(f"{name}.e_score_correction_bias")
@@ -338,7 +338,7 @@ def forward_of(config: dict, numbers: dict[str, Numbers], ids: Sequence[int],
 
 
 class Decoded(dict):
-    """The matrices of a checkpoint, decoded when they are asked for."""
+    """The matrices of a checkpoint, decoded on demand."""
 
     def __init__(self, matrices: dict[str, reference_reader.Matrix]) -> None:
         super().__init__()
@@ -355,8 +355,8 @@ class Decoded(dict):
 def forward(checkpoint_dir: Union[pathlib.Path, str], ids: Sequence[int],
             experts_per_token: Optional[int] = None
             ) -> tuple[Numbers, list[Numbers], list[Optional[Routed]]]:
-    """Logits [T, vocabulary]; the embedding, what each layer puts out and, in place of the last of these, the
-    normed input of the head; for each layer what its router decided, None for dense ones."""
+    """Logits [T, vocabulary]; the embedding and the output of each layer, the last replaced by the normed input of
+    the head; the choice of each layer's router, None for dense layers."""
     model = reference_reader.read_checkpoint(pathlib.Path(checkpoint_dir))
     return forward_of(model.config, Decoded(model.matrices), ids, experts_per_token)
 
@@ -376,7 +376,7 @@ def read_golden(path: pathlib.Path) -> dict[str, Numbers]:
 
 
 def goldens() -> list[tuple[pathlib.Path, pathlib.Path]]:
-    """(checkpoint, golden) of everything that transformers has computed."""
+    """(checkpoint, golden) of every golden by transformers."""
     found = [(folder, folder / "golden.safetensors") for folder in sorted(TINY.iterdir())]
     return [*found, (ROOT / "models" / "tern", TERN / "golden_text.safetensors")]
 
@@ -386,7 +386,7 @@ def largest_difference(found: Numbers, expected: Numbers) -> float:
 
 
 def router_differences(routed: Routed, golden: dict[str, Numbers], layer: int) -> tuple[float, float]:
-    """Of logits and of weights; the order of the chosen experts means nothing."""
+    """Errors of logits and of weights; the order of the chosen experts does not matter."""
     logits, weights, ids = (golden[f"layer.{layer}.router.{part}"] for part in range(3))
     ours, theirs = routed.ids.argsort(-1), ids.argsort(-1)
     same = np.array_equal(np.take_along_axis(routed.ids, ours, -1), np.take_along_axis(ids, theirs, -1))
@@ -397,7 +397,7 @@ def router_differences(routed: Routed, golden: dict[str, Numbers], layer: int) -
 
 
 def compare(checkpoint: pathlib.Path, golden_path: pathlib.Path, full: bool) -> str:
-    """Prompt and greedy continuation in one pass, against everything that the golden has."""
+    """Prompt and greedy continuation in one pass, against all values of the golden."""
     golden = read_golden(golden_path)
     prompt, greedy = golden["input_ids"], golden.get("greedy_ids", np.zeros(0, "<i4"))
     is_long = "logit_positions" in golden

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """shapes_test.py PROGRAM [WORD...]: models of odd shapes and every encoding, against a float64 reference.
 
-For each model of odd_models.py (with WORDs, those whose names have one of them): reference64.py computes
-logits, hidden states and router choices; PROGRAM packs the checkpoint and evaluates it; nothing may be
-farther from the reference than float32 rounds, and options that only say how to compute change no bit.
+For each model of odd_models.py (with WORDs, those whose names contain one of them), reference64.py computes logits,
+hidden states and router choices, and PROGRAM packs the checkpoint and evaluates it. Errors must be within the rounding of
+float32, and options that only change how the result is computed must not change a bit.
 """
 
 import dataclasses
@@ -26,18 +26,17 @@ from program import Program  # noqa: E402
 from reference64 import Decoded, Routed, forward_of  # noqa: E402
 from reference_reader import Tensor  # noqa: E402
 
-# A sum of float32 products is wrong by about 6e-8 of its terms' size times the square root of how many there
-# are: some 1e-6 of what passes through a matrix here, which is of order 1. Two or three layers of some ten
-# matrices each, and a head that makes logits ten times as large, come to some 1e-5: the reference run in
-# float32 is off by at most 3e-5 in the logits of all these models, and 1e-5 in hidden states. That is one
-# order of adding; another may be off by ten times as much. What a case is there to show moves logits by more
-# than 20 times the bound (Case.seen).
+# The error of a sum of float32 products is about 6e-8 of the size of its terms times the square root of their number:
+# about 1e-6 of the output of a matrix here, which is of order 1. Two or three layers of about ten matrices each, and a
+# head that makes logits ten times as large, add up to about 1e-5: the reference run in float32 is off by at most 3e-5 in
+# the logits of all these models, and 1e-5 in hidden states. That is one order of summation; another may be off by ten
+# times as much. The feature that a case tests moves logits by more than 20 times the bound (Case.seen).
 MAX_ERROR = 5e-4
 MAX_HIDDEN_ERROR = 1e-4
 MAX_ROUTER_ERROR = 5e-5
 
-# A router tells two scores apart only when they differ by more than they are wrong. Prompts on which the
-# reference is nearer than this to another choice are not used.
+# A router can only distinguish two scores that differ by more than their errors. Prompts on which the reference is
+# closer than this to another choice are not used.
 MARGIN = 1e-4
 TRIES = 60
 
@@ -57,7 +56,7 @@ class Expected:
 
 
 def gaps(rows: np.ndarray) -> np.ndarray:
-    """How far the largest of each row is from the next."""
+    """The distance of the largest of each row from the next."""
     if not len(rows):
         return np.zeros(0)
     best = np.partition(rows, -2)[:, -2:]
@@ -79,7 +78,7 @@ class Reference:
                         np.array(ids[count:], "<i4"), logits[count:])
 
     def choose_prompt(self, case: Case) -> tuple[np.ndarray, list[Expected]]:
-        """A prompt on which no router is undecided, with all experts and, if the case wants it, with one."""
+        """A prompt on which no router is undecided, with all experts and, if the case asks for it, with one."""
         wanted = [None, 1] if case.one_expert else [None]
         vocabulary = self.config["vocab_size"]
         for seed in range(TRIES):
@@ -91,7 +90,7 @@ class Reference:
         raise AssertionError(f"{TRIES} prompts, and on each a router is undecided")
 
     def sees(self, change: dict, prompt: np.ndarray, expected: Expected) -> None:
-        """Logits depend on what the config says there, and far more than the tolerance."""
+        """Logits depend on these values of the config, by far more than the tolerance."""
         found = forward_of({**self.config, **change}, self.numbers, prompt)[0]
         difference = np.abs(found - expected.logits).max()
         assert difference > 20 * MAX_ERROR, f"{change} changes logits by {difference:.1e} only"
@@ -118,7 +117,7 @@ def write_golden(path: pathlib.Path, prompt: np.ndarray, expected: Expected) -> 
 
 
 def check_layers(found: dict, expected: Expected) -> float:
-    """Every layer is near, and the first that is not is named. The largest error of hidden states."""
+    """Checks that every layer is close and names the first that is not; the largest error of hidden states."""
     layers = {layer["layer"]: layer for layer in found["layers"]}
     for number, routed in enumerate(expected.routers):
         layer = layers[number]
@@ -158,7 +157,7 @@ class Runner:
                 self.failed += 1
 
     def prepare(self, case: Case, folder: pathlib.Path) -> tuple[Reference, pathlib.Path]:
-        """The reference, of the checkpoint's numbers or, where pack quantizes, of those it has packed."""
+        """The reference for the numbers of the checkpoint or, if pack quantizes, for the packed numbers."""
         source, packed = folder / "source", folder / "packed"
         case.write(source)
         self.program.pack(source, packed, case.bits)
@@ -195,7 +194,7 @@ class Runner:
         return whole_case
 
     def eval_notices(self, case: Case) -> Callable[[pathlib.Path], str]:
-        """What eval says is worth something: it finds one wrong number in a golden."""
+        """Checks that eval finds one wrong number in a golden."""
         def whole_case(folder: pathlib.Path) -> str:
             reference, packed = self.prepare(case, folder)
             prompt, [right, *_] = reference.choose_prompt(case)

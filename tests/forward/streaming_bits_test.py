@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""streaming_bits_test.py PROGRAM [--full]: streamed experts give the bits of experts that are all in memory.
+"""streaming_bits_test.py PROGRAM [--full]: streamed experts give the same bits as experts in memory.
 
-For each golden of tests/goldens: one hash of all logits for every drive, at budgets of all experts, half of them,
-a tenth and one record, with prefetching and without, on one thread and two, alone and in a batch of five, exact and fast.
-A drive and a budget meet one choice of the others; with --full all of them. Of the long goldens every fifth, or with --full one each.
+For each golden of tests/goldens there is one hash of all logits, for every drive, at budgets of all experts, half of
+them, a tenth and one record, with and without prefetching, on one thread and two, alone and in a batch of five, exact and
+fast. Each drive and budget is tested with one choice of the other options, or with all of them with --full. Of the long
+goldens only every fifth choice is tested, or with --full one each.
 """
 
 import itertools
@@ -36,7 +37,7 @@ def combinations(full: bool, is_long: bool):
     for number, (drive, budget) in enumerate(itertools.product(DRIVES, BUDGETS)):
         if is_long and not full and number % 5 != 0:
             continue
-        # 3 and 8 have no common divisor: neighbours differ in everything, and all choices are met.
+        # 3 and 8 have no common divisor: neighbors differ in every option, and all choices occur.
         chosen = OTHERS if full and not is_long else [OTHERS[3 * number % len(OTHERS)]]
         for prefetch, threads, batch in chosen:
             for precision in PRECISIONS if full else (PRECISIONS[(number + number // len(BUDGETS)) % 2],):

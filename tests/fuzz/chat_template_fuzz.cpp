@@ -3,13 +3,13 @@
 
 #include "base/json.h"
 #include "fuzz/promises.h"
-#include "text/jinja/template.h"
-#include "text/jinja/unicode.h"
+#include "text/template/jinja/template.h"
+#include "text/unicode/utf8.h"
 
 namespace moeflux::fuzz {
 namespace {
 
-// Small, so that no input takes long however many operations the fuzzer finds to be slow.
+// Small, so that no input takes long, even one with slow operations.
 constexpr jinja::Limits kLimits = {.nodes = 20'000,
                                    .string_bytes = 256 * kKiB,
                                    .memory_bytes = 4 * kMiB,
@@ -34,7 +34,7 @@ void require_refusal_or_exception(const Error& error) {
 
 void require_marks(const jinja::MarkedText& text) {
   MF_REQUIRE(text.bytes.size() <= kLimits.string_bytes, "the output stays within its limit");
-  MF_REQUIRE(jinja::is_valid_utf8(text.bytes), "the output is UTF-8");
+  MF_REQUIRE(is_valid_utf8(text.bytes), "the output is UTF-8");
   std::size_t last = 0;
   for (std::size_t i = 0; i < text.data.size(); ++i) {
     MF_REQUIRE(text.data[i].begin < text.data[i].end && text.data[i].end <= text.bytes.size(),

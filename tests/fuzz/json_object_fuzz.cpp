@@ -1,16 +1,16 @@
-// Input: a text, which the automaton of JSON mode accepts exactly when another parser takes it for an object.
-// Duplicate keys are fine to both.
+// Input: a text. The automaton of JSON mode must accept it exactly if another parser accepts it as an object.
+// Both allow duplicate keys.
 
-#include "sampling/json_automaton.h"
+#include "text/json/json_automaton.h"
 
 #include "fuzz/promises.h"
-#include "sampling/testing/json_oracle.h"
+#include "text/json/testing/json_oracle.h"
 
 namespace moeflux::fuzz {
 namespace {
 
 void read(std::string_view text) {
-  JsonAutomaton automaton;
+  JsonAutomaton automaton(JsonObjectLimits{});
   std::size_t size = 0;
   while (size < text.size() && automaton.accept(static_cast<unsigned char>(text[size]))) ++size;
   const bool accepted = size == text.size() && automaton.complete();

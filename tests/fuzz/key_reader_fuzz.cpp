@@ -1,4 +1,4 @@
-// Input: bytes from a terminal. The first byte says how they are split.
+// Input: bytes from a terminal. The first byte selects how they are split.
 
 #include <algorithm>
 #include <cstddef>
@@ -34,8 +34,7 @@ void require_good(const cli::Key& key) {
   MF_REQUIRE(cli::clean_utf8(key.text) == key.text, "the text of a key is valid UTF-8");
   MF_REQUIRE(cli::clean_text(key.text) == key.text, "the text of a key has no control characters");
   if (key.name == cli::KeyName::character) {
-    MF_REQUIRE(!key.text.empty() && cli::code_point_at(key.text, 0).bytes == key.text.size(),
-               "one character");
+    MF_REQUIRE(!key.text.empty() && code_point_at(key.text, 0).bytes == key.text.size(), "one character");
   } else {
     MF_REQUIRE(key.name == cli::KeyName::paste || key.text.empty(), "other keys have no text");
   }

@@ -10,7 +10,7 @@ struct Range {
   std::uint64_t offset, bytes;
 };
 
-// All lie in a file of `file_bytes`, aligned, and no two share a byte.
+// All lie in a file of `file_bytes`, aligned, without overlaps.
 void require_apart(std::vector<Range> ranges, std::uint64_t alignment, std::uint64_t file_bytes) {
   std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.offset < b.offset; });
   std::uint64_t end = 0;

@@ -1,8 +1,8 @@
 // Input: a file of messages.
 
 #include "fuzz/promises.h"
-#include "text/chat_template.h"
-#include "text/messages.h"
+#include "text/template/chat_template.h"
+#include "text/template/messages.h"
 
 namespace moeflux::fuzz {
 namespace {

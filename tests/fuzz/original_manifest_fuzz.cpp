@@ -1,4 +1,4 @@
-// Input: a model_weights.json, beside a model_weights.bin of a MiB.
+// Input: a model_weights.json, next to a model_weights.bin of 1 MiB.
 
 #include "fuzz/promises.h"
 #include "source/original.h"

@@ -3,9 +3,9 @@
 //   manifest.json, up to the first byte 0 (or the end)
 //   then any number of: u8 file, u32 length, u16 content length, content      (little-endian)
 //
-// File 0 is resident.bin, 255 is config.json, any other n is experts/layer_{n - 1}.bin; what is longer than
-// its content ends in zeros. The directory is opened as it is, and once more with every file that the
-// manifest names as long as it says, so that open() succeeds whenever the manifest is a good one.
+// File 0 is resident.bin, 255 is config.json, any other n is experts/layer_{n - 1}.bin. A file that is longer
+// than its content is padded with zeros. The directory is opened unchanged, and once more with every file
+// extended to the length in the manifest, so that open() succeeds for every valid manifest.
 
 #include <fmt/format.h>
 
@@ -23,7 +23,7 @@
 namespace moeflux::fuzz {
 namespace {
 
-constexpr std::uint64_t kMostBytes = 8 * kMiB;  // that one input may have verify read
+constexpr std::uint64_t kMaxBytes = 8 * kMiB;  // that verify may read for one input
 const std::filesystem::path kModel = "model";
 
 struct MemoryFile {
@@ -92,7 +92,7 @@ std::string name_of_file(std::uint8_t number) {
   return fmt::format("experts/layer_{:03}.bin", number - 1);
 }
 
-// What follows the manifest; the rest of an entry that is cut off is dropped.
+// The entries after the manifest; an incomplete last entry is dropped.
 void add_files(std::string_view rest, MemoryFiles& files) {
   while (rest.size() >= 7) {
     std::uint32_t length = 0;
@@ -107,16 +107,16 @@ void add_files(std::string_view rest, MemoryFiles& files) {
   }
 }
 
-// The bytes of the files that the manifest names, or nothing where they are more than a fuzzer has time for.
+// The bytes of the files that the manifest names, or nullopt if they take a fuzzer too long.
 std::optional<std::uint64_t> bytes_of(const Manifest& manifest) {
   std::uint64_t total = 0;
-  const auto add = [&](std::uint64_t bytes) { total = bytes > kMostBytes ? kMostBytes + 1 : total + bytes; };
+  const auto add = [&](std::uint64_t bytes) { total = bytes > kMaxBytes ? kMaxBytes + 1 : total + bytes; };
   add(manifest.resident_bytes);
   for (const ExpertFile& file : manifest.experts) {
     add(file.bytes);
-    if (total > kMostBytes) break;
+    if (total > kMaxBytes) break;
   }
-  if (total > kMostBytes) return std::nullopt;
+  if (total > kMaxBytes) return std::nullopt;
   return total;
 }
 
@@ -183,7 +183,7 @@ void read(std::string_view input) {
   std::map<std::string, std::uint64_t> lengths{{std::string(kResidentName), parsed->resident_bytes},
                                                {std::string(kManifestName), manifest.size()}};
   for (const ExpertFile& file : parsed->experts)
-    if (!lengths.emplace(file.file, file.bytes).second) return;  // two of one name cannot both have theirs
+    if (!lengths.emplace(file.file, file.bytes).second) return;  // a name cannot have two lengths
   for (const auto& [name, size] : lengths) set_length(name, size);
   for (const std::string& name : parsed->text_files) files.try_emplace(kModel / name);
   open(files, true);

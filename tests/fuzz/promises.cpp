@@ -16,7 +16,7 @@ void require_rope(const RopeConfig& rope, std::uint32_t head_dim) {
   MF_REQUIRE(rope.yarn->original_positions >= 1, "YaRN stretches something");
 }
 
-// Products in 64 bits, because the config's own functions multiply in 32.
+// Products in 64 bits; the config's own functions multiply in 32.
 std::uint64_t product(std::uint32_t a, std::uint32_t b) { return std::uint64_t{a} * b; }
 
 void require_mixer(const GatedDeltaNetConfig& net) {

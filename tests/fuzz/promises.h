@@ -1,6 +1,6 @@
 #pragma once
-// What the fuzz targets hold every parser to. A broken promise aborts with its text, which libFuzzer takes
-// for a crash. Pure functions: any thread.
+// The promises that the fuzz targets check for every parser. A broken promise aborts with its text, which
+// libFuzzer reports as a crash. Pure functions, thread-safe.
 
 #include <algorithm>
 #include <cstdint>
@@ -25,14 +25,14 @@ inline std::string_view text_of(const std::uint8_t* data, std::size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }
 
-// A message quotes its file in pieces: it is one line, short, and harmless on a terminal.
+// A message quotes parts of its file: it is one line, short, and harmless on a terminal.
 inline void require_fit_for_people(std::string_view message) {
   MF_REQUIRE(!message.empty(), "a message says something");
   MF_REQUIRE(message.size() < 2000, "a message is short, however long what it quotes is");
   MF_REQUIRE(printable(message, message.size()) == message, "a message has no control characters");
 }
 
-// What a file can be blamed for.
+// The errors that the content of a file can cause.
 inline void require_refusal(const Error& error) {
   require_fit_for_people(error.message());
   MF_REQUIRE(error.code() == ErrorCode::corrupt_data || error.code() == ErrorCode::unsupported,
@@ -55,7 +55,7 @@ inline void require_inside(const TensorEntry& tensor, std::uint64_t begin, std::
   MF_REQUIRE(bits.has_value() && *bits % 8 == 0 && *bits / 8 == bytes.size, "the shape fills the bytes");
 }
 
-// Bytes of all tensors together, of which no two overlap.
+// Total bytes of all tensors; no two may overlap.
 inline std::uint64_t require_disjoint(std::span<const TensorEntry> tensors) {
   std::vector<ByteRange> ranges;
   for (const TensorEntry& tensor : tensors)

@@ -1,4 +1,4 @@
-// Input: one byte that chooses the format, one that seeds the cuts, then a reply.
+// Input: a byte that selects the format, a byte that seeds the cuts, then a reply.
 
 #include <algorithm>
 #include <cstddef>
@@ -12,8 +12,8 @@
 
 #include "base/json.h"
 #include "fuzz/promises.h"
-#include "text/stop_strings.h"
-#include "text/testing/told_reply.h"
+#include "text/reply/stop_strings.h"
+#include "text/reply/testing/reply_recorder.h"
 
 namespace moeflux::fuzz {
 namespace {
@@ -41,7 +41,7 @@ bool is_subsequence(std::string_view part, std::string_view whole) {
   return part.empty();
 }
 
-// The reply without the tags of its reasoning.
+// The reply without its reasoning tags.
 std::string without_reasoning_tags(std::string reply, ReplyFormat format) {
   if (!format.reasoning) return reply;
   if (!format.starts_inside_reasoning) {
@@ -53,19 +53,19 @@ std::string without_reasoning_tags(std::string reply, ReplyFormat format) {
   return reply;
 }
 
-void require_nothing_lost(std::string_view reply, ReplyFormat format, const ToldReply& told) {
-  const std::string shown = without_newlines(told.reasoning + told.text);
+void require_nothing_lost(std::string_view reply, ReplyFormat format, const RecordedReply& events) {
+  const std::string shown = without_newlines(events.reasoning + events.text);
   const std::string expected = without_newlines(without_reasoning_tags(std::string(reply), format));
-  if (told.calls.empty()) {
+  if (events.calls.empty()) {
     MF_REQUIRE(shown == expected, "without calls only newlines and the tags of reasoning are not shown");
   } else {
     MF_REQUIRE(is_subsequence(shown, expected), "text is shown in the order of the reply");
   }
-  MF_REQUIRE(told.calls.size() == told.end.finished_calls, "finished calls are counted");
+  MF_REQUIRE(events.calls.size() == events.end.finished_calls, "finished calls are counted");
   const bool has_tags = reply.find("<think>") != std::string_view::npos || format.starts_inside_reasoning ||
                         reply.find("<tool_call>") != std::string_view::npos ||
                         reply.find("<｜tool▁calls▁begin｜>") != std::string_view::npos;
-  MF_REQUIRE(has_tags || told.text == reply, "without tags the text passes byte for byte");
+  MF_REQUIRE(has_tags || events.text == reply, "without tags the text passes byte for byte");
 }
 
 void require_same_stops(std::string_view reply, std::minstd_rand& random) {
@@ -104,9 +104,10 @@ void read(std::string_view input) {
   ReplyLimits limits;
   if ((choice & 16) != 0) limits = {.call_bytes = 64, .calls = 2};
 
-  const ToldReply whole = told_of(std::vector{reply}, format, schemas(), limits);
-  MF_REQUIRE(told_of(in_single_bytes(reply), format, schemas(), limits).same_as(whole), "cuts do not matter");
-  MF_REQUIRE(told_of(randomly_cut(reply, random), format, schemas(), limits).same_as(whole),
+  const RecordedReply whole = record_reply(std::vector{reply}, format, schemas(), limits);
+  MF_REQUIRE(record_reply(in_single_bytes(reply), format, schemas(), limits).same_as(whole),
+             "cuts do not matter");
+  MF_REQUIRE(record_reply(randomly_cut(reply, random), format, schemas(), limits).same_as(whole),
              "cuts do not matter");
   require_nothing_lost(reply, format, whole);
   require_same_stops(reply, random);

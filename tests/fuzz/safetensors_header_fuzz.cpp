@@ -1,5 +1,5 @@
-// Input: a safetensors file, whole. It is read as it is, and once more as if a MiB of data came after it, so
-// that headers with plausible offsets get past the check of the file's size.
+// Input: a complete safetensors file. It is read unchanged, and once more as if 1 MiB of data followed, so
+// that headers with plausible offsets pass the check of the file's size.
 
 #include <cstring>
 
@@ -16,7 +16,7 @@ class MemoryFile final : public ReadFile {
 
   Result<std::uint64_t> size() const override { return size_; }
 
-  // In pieces, as a file system may.
+  // In pieces, as a file system may do.
   Result<std::size_t> read_some(std::uint64_t offset, std::span<std::byte> out) const override {
     if (offset >= size_) return std::size_t{0};
     const std::size_t count = std::min<std::uint64_t>({out.size(), size_ - offset, 4093});

@@ -19,7 +19,7 @@ void read(std::string_view text) {
   if (!whole) require_refusal(whole.error());
   if (pairs == 0) return;
 
-  // A visitor's refusal ends the walk and arrives as it is.
+  // An error of the visitor ends the walk and is returned unchanged.
   std::size_t visits = 0;
   const Status stopped = visit_weight_map(text, "model.safetensors.index.json",
                                           [&](std::string_view, std::string_view) -> Status {

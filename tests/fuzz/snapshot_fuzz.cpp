@@ -1,11 +1,11 @@
 // Input: u8 selector, then a snapshot file of version 1, 2 or 3.
 //
 //   1  the model has latent attention, otherwise linear and full attention
-//   2  the file is made as long as version 3 has to be for its position, and says so
-//   4  the last 8 bytes are made the checksum of the others
+//   2  the file and its length field are extended to the length that version 3 requires for its position
+//   4  the last 8 bytes are replaced by the checksum of the others
 //
-// A fuzzer does not guess a checksum, nor a length that follows from two numbers of the header. Without 2 and
-// 4 the bytes are read as they are.
+// A fuzzer cannot guess a checksum, or a length that follows from two numbers of the header. Without 2 and 4
+// the bytes are read unchanged.
 
 #include <algorithm>
 #include <cstring>
@@ -17,9 +17,9 @@ namespace moeflux::fuzz {
 namespace {
 
 constexpr std::uint32_t kContext = 1000;
-constexpr std::uint64_t kMostBytes = 64 << 10;  // that a file is made longer to
+constexpr std::uint64_t kMaxBytes = 64 << 10;  // that a file is extended to
 
-// As small as they can be, so that the input is mostly header; keys still have heads, and latents two parts.
+// Minimal sizes, so that the input is mostly header; keys still have heads, and latents two parts.
 ModelConfig qwen_config() {
   ModelConfig config = small_qwen_config();
   config.layers.erase(config.layers.begin() + 2, config.layers.end());
@@ -39,7 +39,7 @@ struct Model {
   explicit Model(ModelConfig of) : config(std::move(of)), shape(state_shape_of(config)) {}
   ModelConfig config;
   StateShape shape;
-  KvPool pool{KvPool::kNoBudget};  // its memory is used again by every input
+  KvPool pool{KvPool::kNoBudget};  // every input reuses its memory
 };
 
 template <class T>
@@ -54,7 +54,7 @@ void fix_length(const Model& model, Bytes& bytes) {
   const auto position = word_at<std::uint32_t>(bytes, 52), tokens_begin = word_at<std::uint32_t>(bytes, 56);
   if (position > kContext || tokens_begin > position) return;
   const std::uint64_t size = snapshot_bytes(model.shape, position, position - tokens_begin);
-  if (size > kMostBytes) return;
+  if (size > kMaxBytes) return;
   bytes.resize(size);
   put_at(bytes, 8, size);
 }

@@ -1,11 +1,11 @@
-// Input: a tokenizer.json, and after a byte FF, which no JSON has, a text to encode with it.
+// Input: a tokenizer.json, then optionally a byte FF, which no JSON has, and a text to encode.
 
 #include <algorithm>
 
 #include "fuzz/promises.h"
-#include "text/detokenizer.h"
-#include "text/tokenizer.h"
-#include "text/utf8.h"
+#include "text/tokenizer/detokenizer.h"
+#include "text/tokenizer/tokenizer.h"
+#include "text/unicode/utf8.h"
 
 namespace moeflux::fuzz {
 namespace {
@@ -19,11 +19,11 @@ void require_tokens(const Tokenizer& tokenizer, const std::vector<TokenId>& toke
     for (const TokenId token : tokens) text += detokenizer.push(token);
     text += detokenizer.finish();
     MF_REQUIRE(text == tokenizer.decode(tokens, skip_special), "a stream gives the text of all tokens");
-    MF_REQUIRE(valid_utf8_prefix(text) == text.size(), "decoded text is UTF-8");
+    MF_REQUIRE(is_valid_utf8(text), "decoded text is UTF-8");
   }
 }
 
-// The tokens, or nothing where a pattern takes too long.
+// The tokens, or nullopt if a pattern takes too long.
 std::vector<TokenId> require_encoding(const Tokenizer& tokenizer, std::string_view text, AddedTokens added) {
   std::vector<TokenId> tokens, again;
   const Status status = tokenizer.encode(text, added, tokens);

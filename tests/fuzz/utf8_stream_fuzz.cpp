@@ -1,8 +1,8 @@
-// Input: bytes, which come in pieces. The first of each piece says how many follow it there, 0 to 7.
+// Input: bytes in pieces. The first byte of each piece is the number of bytes that follow in it, 0 to 7.
 
 #include "fuzz/promises.h"
-#include "text/utf8.h"
-#include "text/utf8_stream.h"
+#include "text/unicode/utf8.h"
+#include "text/unicode/utf8_stream.h"
 
 namespace moeflux::fuzz {
 namespace {
@@ -16,7 +16,7 @@ void read(std::string_view input) {
     all += piece;
     stream.push(piece, pieces);
     MF_REQUIRE(stream.held_back() <= 3, "at most the beginning of a character is held back");
-    MF_REQUIRE(valid_utf8_prefix(pieces) == pieces.size(), "what was given out is UTF-8");
+    MF_REQUIRE(is_valid_utf8(pieces), "what was given out is UTF-8");
   }
   stream.finish(pieces);
   append_lossy(whole, all);

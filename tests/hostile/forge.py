@@ -1,7 +1,7 @@
-"""Makes models that are wrong in one place, from the goldens or from nothing.
+"""Makes models with one defect each, from the goldens or from scratch.
 
-A builder is a function of one argument, the empty folder that it fills; it returns the path to inspect when
-that is not the folder itself. What is large is sparse: a hole of a file costs no disk.
+A builder is a function that fills the empty folder it gets; it returns the path to inspect if that is not the folder
+itself. Large files are sparse, so they take no disk space.
 """
 
 import json
@@ -23,7 +23,7 @@ Builder = Callable[[pathlib.Path], pathlib.Path | None]
 
 
 def made(content):
-    """What is large is given as a function that makes it, so that the table of cases itself is small."""
+    """Large contents are passed as functions, so that the table of cases stays small in memory."""
     return content() if callable(content) else content
 
 
@@ -36,7 +36,7 @@ def entry(dtype: str, shape: list, begin, end) -> dict:
 
 
 def write_safetensors(path: pathlib.Path, header, data_bytes: int = 0, length: int | None = None) -> None:
-    """`header` is a document or bytes; `length` is what the file claims it to be. The data is a hole."""
+    """`header` is a document or bytes; `length` is the header length the file claims. The data is a hole."""
     text = header if isinstance(header, bytes) else compact(header)
     with open(path, "wb") as out:
         out.write(struct.pack("<Q", len(text) if length is None else length) + text)
@@ -44,7 +44,7 @@ def write_safetensors(path: pathlib.Path, header, data_bytes: int = 0, length: i
 
 
 class Checkpoint:
-    """A golden, to be changed and written. `text` is the part of the config with the model's sizes."""
+    """A golden to modify and write. `text` is the part of the config that has the model's sizes."""
 
     def __init__(self, golden: str):
         folder = GOLDENS / golden

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tools/check_isa_objects.py sees what an object file shows to others."""
+"""tools/check_isa_objects.py finds the symbols that an object file exports."""
 
 import pathlib
 import sys
@@ -15,7 +15,7 @@ class CheckIsaObjects(unittest.TestCase):
     def expect(self, symbols, *messages):
         self.assertEqual(list(check_isa_objects.violations(symbols)), list(messages))
 
-    def test_accepts_a_table_and_what_nobody_sees(self):
+    def test_accepts_tables_and_local_symbols(self):
         self.expect(
             "0000000000000000 D moeflux::kAvx512Matmul\n"
             "0000000000000060 R moeflux::kAvx2Rows\n"
@@ -27,22 +27,22 @@ class CheckIsaObjects(unittest.TestCase):
             "0000000000000000 W __clang_call_terminate\n"
         )
 
-    def test_finds_weak_functions_of_ours_and_of_the_library(self):
+    def test_finds_weak_symbols_of_ours_and_of_the_standard_library(self):
         self.expect(
             "0000000000000000 W int const& std::min<int>(int const&, int const&)\n"
             "0000000000000000 W moeflux::law::exp(float)\n"
             "0000000000000000 u moeflux::counter()::value\n",
             "defines int const& std::min<int>(int const&, int const&), weakly: "
-            "the linker may give it to files for other processors",
-            "defines moeflux::law::exp(float), weakly: the linker may give it to files for other processors",
-            "defines moeflux::counter()::value, weakly: the linker may give it to files for other processors",
+            "the linker may use it in files for other processors",
+            "defines moeflux::law::exp(float), weakly: the linker may use it in files for other processors",
+            "defines moeflux::counter()::value, weakly: the linker may use it in files for other processors",
         )
 
     def test_finds_global_functions(self):
         self.expect(
             "0000000000000010 T moeflux::multiply(moeflux::MatmulArgs const&)\n",
             "defines moeflux::multiply(moeflux::MatmulArgs const&), globally: "
-            "only tables of kernels may be seen from outside",
+            "only tables of kernels may be visible outside",
         )
 
     def test_refuses_a_directory_without_objects(self):

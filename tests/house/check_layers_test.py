@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tools/check_layers.py finds each kind of violation and names its place."""
+"""tools/check_layers.py finds each kind of violation and reports its place."""
 
 import pathlib
 import sys
@@ -31,7 +31,7 @@ GOOD = {
 
 
 def problems_of(changes):
-    """What the checker says about a good tree with `changes` made to it."""
+    """The violations in a good tree after `changes`."""
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
         for name, text in {**GOOD, **changes}.items():
@@ -45,10 +45,10 @@ class CheckLayers(unittest.TestCase):
     def expect(self, changes, *messages):
         self.assertEqual(problems_of(changes), list(messages))
 
-    def test_accepts_a_tree_that_keeps_the_rules(self):
+    def test_accepts_a_tree_that_follows_the_rules(self):
         self.expect({})
 
-    def test_names_file_and_line_of_a_forbidden_include(self):
+    def test_reports_file_and_line_of_a_forbidden_include(self):
         self.expect(
             {
                 "src/experts/cache.h": "#pragma once\n",
@@ -72,12 +72,12 @@ class CheckLayers(unittest.TestCase):
             "src/io/file.cpp:1: <base/ids.h> is ours: write it in quotes",
         )
 
-    def test_wants_a_row_for_every_folder(self):
+    def test_requires_a_row_for_every_folder(self):
         self.expect(
             {"src/extra/a.cpp": "int a;\n"}, "src/extra/: has no row in the layer table of ARCHITECTURE.md"
         )
 
-    def test_wants_every_source_in_a_folder(self):
+    def test_requires_every_source_in_a_folder(self):
         self.expect({"src/a.cpp": "int a;\n"}, "src/a.cpp: belongs to no folder of src/, so to no layer")
 
     def test_compares_cmake_with_the_row(self):
@@ -86,7 +86,7 @@ class CheckLayers(unittest.TestCase):
             "src/io/CMakeLists.txt:4: io/ may not depend on kernels/ (see ARCHITECTURE.md)",
         )
 
-    def test_wants_a_layer_declared_in_its_own_folder(self):
+    def test_requires_a_layer_to_be_declared_in_its_own_folder(self):
         self.expect(
             {"src/io/CMakeLists.txt": "moeflux_layer(kernels SOURCES a.cpp)\n"},
             "src/io/CMakeLists.txt:1: declares layer kernels in folder io/",
@@ -105,7 +105,7 @@ class CheckLayers(unittest.TestCase):
             "ARCHITECTURE.md:9: a row has 3 columns, this one has 2",
         )
 
-    def test_says_when_there_is_no_table(self):
+    def test_reports_a_missing_table(self):
         problems = problems_of({"ARCHITECTURE.md": "# nothing\n"})
         self.assertEqual(
             problems[0],

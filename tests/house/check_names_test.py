@@ -26,31 +26,31 @@ def within(namespace, text):
 
 
 class CheckNames(unittest.TestCase):
-    def test_the_same_name_in_two_files_is_found(self):
+    def test_finds_the_same_name_in_two_files(self):
         for text in ("struct Part {\n};", "class Part final : public Whole {\n};", "enum class Part { a };",
                      "struct Part : Whole {\n};"):
             files = {"engine/a.h": within("moeflux", "struct Part {\n};"), "text/b.h": within("moeflux", text)}
             self.assertEqual(problems_of(files), ["src/text/b.h:2: moeflux::Part is also defined at src/engine/a.h:2"])
 
-    def test_a_source_file_counts_too(self):
+    def test_source_files_count_too(self):
         files = {"a/a.h": within("moeflux", "struct Part {\n};"), "b/b.cpp": within("moeflux", "struct Part {\n};")}
         self.assertEqual(len(problems_of(files)), 1)
 
-    def test_other_namespaces_have_names_of_their_own(self):
+    def test_other_namespaces_may_repeat_a_name(self):
         files = {"a/a.h": within("moeflux", "struct Part {\n};"), "b/b.h": within("moeflux::cli", "struct Part {\n};"),
                  "c/c.cpp": "namespace moeflux {\nnamespace {\nstruct Part {\n};\n}  // namespace\n}  // namespace moeflux\n"}
         self.assertEqual(problems_of(files), [])
 
-    def test_what_is_only_declared_or_nested_is_no_definition(self):
+    def test_declarations_and_nested_types_do_not_count(self):
         files = {"a/a.h": within("moeflux", "struct Part {\n};"),
                  "b/b.h": within("moeflux", "struct Part;\nclass Whole {\n  struct Part {\n  };\n};")}
         self.assertEqual(problems_of(files), [])
 
-    def test_after_an_anonymous_namespace_names_count_again(self):
+    def test_names_after_an_anonymous_namespace_count(self):
         text = "namespace moeflux {\nnamespace {\nstruct A {\n};\n}  // namespace\nstruct B {\n};\n}  // namespace moeflux\n"
         self.assertEqual(len(problems_of({"a/a.cpp": text, "b/b.h": within("moeflux", "struct B {\n};")})), 1)
 
-    def test_this_repository_is_in_order(self):
+    def test_this_repository_has_no_violation(self):
         self.assertEqual(check_names.check(ROOT), [])
 
 

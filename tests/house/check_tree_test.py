@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tools/check_tree.py finds each kind of violation and names its place."""
+"""tools/check_tree.py finds each kind of violation and reports its place."""
 
 import pathlib
 import subprocess
@@ -28,7 +28,7 @@ class CheckTree(unittest.TestCase):
             write(pathlib.Path(folder), files)
             self.assertEqual(check_tree.check(pathlib.Path(folder)), list(messages))
 
-    def test_accepts_a_tree_that_keeps_the_rules(self):
+    def test_accepts_a_tree_that_follows_the_rules(self):
         self.expect(
             {
                 "src/base/a.h": HEADER,
@@ -41,7 +41,7 @@ class CheckTree(unittest.TestCase):
             }
         )
 
-    def test_adds_up_the_tree(self):
+    def test_limits_the_size_of_the_tree(self):
         with mock.patch.object(check_tree, "TREE_LIMIT_BYTES", 2 * 2**20):
             self.expect({"models/a.bin": "x" * 2**20, "b.txt": "x" * 2**20},
                         "the tree holds 2.0 MiB, the limit is 2 MiB")
@@ -53,14 +53,14 @@ class CheckTree(unittest.TestCase):
             "src/base/a.cpp: 801 lines, the limit is 800: split it",
         )
 
-    def test_refuses_tests_that_do_not_run(self):
+    def test_refuses_disabled_and_unexplained_skipped_tests(self):
         self.expect(
             {"src/io/a_test.cpp": "\nTEST(A, DISABLED_B) {}\nTEST(A, C) { GTEST_SKIP(); }\n// DISABLED_D\n"},
             "src/io/a_test.cpp:2: DISABLED_B is disabled: repair it or remove it",
             "src/io/a_test.cpp:3: GTEST_SKIP() does not say why",
         )
 
-    def test_keeps_printing_and_exits_out_of_the_library(self):
+    def test_refuses_printing_and_exits_in_the_library(self):
         self.expect(
             {
                 "src/io/a.cpp": "#include <iostream>\nvoid f() {\n  std::printf(\"x\");\n  getenv(\"A\");\n"
@@ -73,14 +73,14 @@ class CheckTree(unittest.TestCase):
             "src/io/a.cpp:6: ending the process is for src/cli/ only",
         )
 
-    def test_reads_past_literals(self):
+    def test_ignores_comments_and_literals(self):
         self.expect({"src/io/a.cpp": "auto a = 1'000; auto b = '\"'; auto c = R\"(\")\"; /* \" */ void f();\n"})
         self.expect(
             {"src/io/a.cpp": "auto a = 1'000; auto b = '\"'; abort(); // \"\n"},
             "src/io/a.cpp:1: ending the process is for src/cli/ only",
         )
 
-    def test_wants_headers_that_introduce_themselves(self):
+    def test_requires_a_guard_and_a_comment_in_headers(self):
         self.expect(
             {"src/base/a.h": "// What.\n", "src/base/b.h": "#pragma once\n#include <span>\n", "src/base/c.h": ""},
             "src/base/a.h: has no #pragma once",
@@ -89,18 +89,18 @@ class CheckTree(unittest.TestCase):
             "src/base/c.h: does not begin with a comment that says what it is",
         )
 
-    def test_refuses_paths_of_a_machine(self):
+    def test_refuses_paths_of_a_particular_machine(self):
         home = "/" + "home/someone/model"
         self.expect(
             {"docs/a.md": f"\nsee {home}\n", "src/base/a.cpp": f'auto a = "{home}";\n', "models/config.json": home},
-            "docs/a.md:2: a path of somebody's machine (/" + "home/s…)",
-            "src/base/a.cpp:1: a path of somebody's machine (/" + "home/s…)",
+            "docs/a.md:2: a path of a particular machine (/" + "home/s…)",
+            "src/base/a.cpp:1: a path of a particular machine (/" + "home/s…)",
         )
 
-    def test_refuses_links_that_lead_nowhere(self):
-        self.expect({"docs/a.md": "\n[b](../gone.md)\n"}, "docs/a.md:2: a link that leads nowhere (../gone.md)")
+    def test_refuses_links_to_missing_files(self):
+        self.expect({"docs/a.md": "\n[b](../gone.md)\n"}, "docs/a.md:2: a link to a file that does not exist (../gone.md)")
 
-    def test_asks_git_what_belongs_to_the_tree(self):
+    def test_checks_what_git_tracks_or_would_track(self):
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder)
             write(root, {".gitignore": "/out/\n", "out/a.h": "", "src/base/a.h": "// What.\n", "gone.md": ""})

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tools/draw_trace.py draws what is in a trace: well-formed SVG, a box an event, a row a lane."""
+"""tools/draw_trace.py draws a trace as well-formed SVG, one box per event and one row per lane."""
 
 import json
 import pathlib
@@ -61,14 +61,14 @@ def texts(picture):
 
 
 class DrawTrace(unittest.TestCase):
-    def test_a_trace_has_a_box_an_event_and_a_row_a_track(self):
+    def test_a_trace_has_a_box_per_event_and_a_row_per_track(self):
         picture = parsed()
         self.assertEqual(len(rects(picture, "box")), EVENTS)
         self.assertEqual(len(rects(picture, "row")), 6)
         self.assertEqual(texts(picture)[:6],
                          ["steps", "compute", "waits", "read 1", "read 2", "speculative read 1"])
 
-    def test_boxes_stand_where_their_times_are(self):
+    def test_boxes_are_placed_by_time(self):
         picture = parsed(width=1000)
         row = rects(picture, "row")[0]
         left, width = float(row.get("x")), float(row.get("width"))
@@ -85,14 +85,14 @@ class DrawTrace(unittest.TestCase):
         self.assertEqual(float(box.get("x")), float(row.get("x")))
         self.assertLessEqual(float(box.get("width")), float(row.get("width")))
 
-    def test_labels_stand_where_they_fit(self):
+    def test_labels_appear_where_they_fit(self):
         wide, narrow = texts(parsed(width=1600)), texts(parsed(width=320))
         for label in ("router, layer 0", "experts, layer 0", "0:7", "0:8", "1:300"):
             self.assertIn(label, wide)
         self.assertNotIn("router, layer 0", narrow)
         self.assertNotIn("0:8", narrow)
 
-    def test_kinds_have_colours_and_a_legend(self):
+    def test_kinds_have_colors_and_a_legend(self):
         picture = parsed()
         self.assertEqual(len(rects(picture, "key")), 6)
         for name in ("step", "read on demand", "speculative read", "wait", "experts", "router"):
@@ -101,12 +101,12 @@ class DrawTrace(unittest.TestCase):
                          {key.get("fill") for key in rects(picture, "key")})
         self.assertEqual(len({key.get("fill") for key in rects(picture, "key")}), 6)
 
-    def test_a_kind_has_the_same_colour_in_every_window(self):
-        def colour(picture):
+    def test_a_kind_has_the_same_color_in_every_window(self):
+        def color(picture):
             return next(box.get("fill") for box in rects(picture, "box")
                         if box.find(SVG + "title").text.startswith("router"))
 
-        self.assertEqual(colour(parsed()), colour(parsed(to_ms=1)))
+        self.assertEqual(color(parsed()), color(parsed(to_ms=1)))
 
     def test_the_axis_has_round_times(self):
         self.assertEqual(draw_trace.ticks_of(0, 9, 900), ([float(i) for i in range(10)], 0))
@@ -125,7 +125,7 @@ class DrawTrace(unittest.TestCase):
     def test_it_has_a_light_and_a_dark_theme(self):
         self.assertIn("prefers-color-scheme: dark", parsed().find(SVG + "style").text)
 
-    def test_an_open_or_torn_trace_is_drawn_up_to_its_last_whole_line(self):
+    def test_an_open_or_torn_trace_is_drawn_up_to_its_last_complete_line(self):
         lines = TRACE.splitlines()
         for text in ("\n".join(lines[:-1]), "\n".join(lines[:-1])[:-20], "\n".join(lines[:-2])):
             self.assertEqual(len(rects(parsed(text), "box")), EVENTS, text[-40:])
@@ -147,7 +147,7 @@ class DrawTrace(unittest.TestCase):
                    event(dur=True), {"ph": "M", "name": "thread_name", "args": 7}, 7, None, {}]
         self.assertEqual(len(rects(parsed(json.dumps(strange + skipped)), "box")), len(strange))
 
-    def test_what_cannot_be_drawn_is_said(self):
+    def test_reports_what_it_cannot_draw(self):
         for text, window, message in (
                 ("", {}, "expected JSON"),
                 ("7", {}, "expected an array"),
@@ -161,7 +161,7 @@ class DrawTrace(unittest.TestCase):
             with self.assertRaisesRegex(draw_trace.TraceError, message):
                 draw_trace.draw(text, **window)
 
-    def test_the_program_writes_a_file_or_says_why_not(self):
+    def test_the_program_writes_a_file_or_reports_why_not(self):
         with tempfile.TemporaryDirectory() as folder:
             trace, picture = pathlib.Path(folder, "trace.json"), pathlib.Path(folder, "picture.svg")
             run = [sys.executable, "-B", str(TOOL), str(trace), "--from-ms", "1", "--to-ms", "6",

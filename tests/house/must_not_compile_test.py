@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tests/must_not_compile/run.py tells a refused mistake from a case that shows nothing."""
+"""tests/must_not_compile/run.py distinguishes a refused mistake from a case that proves nothing."""
 
 import argparse
 import pathlib
@@ -22,19 +22,19 @@ class MustNotCompile(unittest.TestCase):
             case.write_text(text, encoding="utf-8")
             return run.check(COMPILER, [], case)
 
-    def test_accepts_a_mistake_that_is_refused_for_its_reason(self):
+    def test_accepts_a_mistake_refused_for_the_expected_reason(self):
         self.assertIsNone(self.verdict("// expect: unknown_name\n" + MISTAKE))
 
-    def test_wants_a_reason(self):
+    def test_requires_an_expected_reason(self):
         self.assertIn("the first line is not", self.verdict(MISTAKE))
 
-    def test_does_not_take_another_reason(self):
+    def test_refuses_another_reason(self):
         self.assertIn("is refused, but not for 'narrowing'", self.verdict("// expect: narrowing\n" + MISTAKE))
 
-    def test_says_when_the_mistake_compiles(self):
+    def test_reports_a_mistake_that_compiles(self):
         self.assertIn("compiles, and must not", self.verdict("// expect: unknown_name\nint x = 1;\n"))
 
-    def test_says_when_the_case_is_broken_anyway(self):
+    def test_reports_a_case_that_never_compiles(self):
         self.assertIn("does not compile with -DFIXED either", self.verdict("// expect: x\nint x = unknown_name;\n"))
 
 

@@ -1,8 +1,10 @@
-// read_with_drive DRIVE FILE: reads all of a file with a drive, and compares.
+// read_with_drive DRIVE FILE: reads FILE with a drive and compares the bytes with what the standard library
+// reads.
 //
-// Prints what the drive is, then "refused: SENTENCE" a refusal, then "whole" when each byte is the file's.
-// For the drives "broken-ring" and "busy-ring" it opens a ring, has the system refuse its use from then on,
-// for ever or as if it could be tried again, and prints how the reads end.
+// Prints the description of the drive, one line "refused: MESSAGE" per refusal, one line per errno with the
+// number of reads, and "equal" if all bytes are those of the file. For the drives "broken-ring" and
+// "busy-ring" it opens a ring and then makes io_uring_enter fail with EPERM or EAGAIN, a permanent and a
+// transient error.
 
 #include <fmt/format.h>
 
@@ -16,44 +18,44 @@
 #include <vector>
 
 #include "base/aligned_buffer.h"
-#include "io/drive.h"
-#include "io/drive_files.h"
+#include "io/drive/drive.h"
+#include "io/drive/drive_files.h"
 #include "refuse.h"
 
 namespace {
 
 using namespace moeflux;
 
-constexpr int kCannot = 77;
+constexpr int kCannotRefuse = 77;
 constexpr std::size_t kPieceBytes = 4 * kDriveAlignment;
-constexpr std::chrono::nanoseconds kPatience = std::chrono::seconds(60);
+constexpr std::chrono::nanoseconds kTimeout = std::chrono::seconds(60);
 
 int fail(std::string_view message) {
   fmt::print(stderr, "{}\n", message);
   return 1;
 }
 
-// Every piece of the file at once, as far as the drive is deep. How the reads ended, by errno.
+// Reads the file in pieces, with depth() of them in flight. Returns the number of completions for each errno.
 std::map<int, int> read_all(Drive& drive, std::span<std::byte> memory) {
-  std::map<int, int> ends;
-  std::vector<DriveCompletion> ended(drive.depth());
+  std::map<int, int> results;
+  std::vector<DriveCompletion> completed(drive.depth());
   std::uint64_t next = 0;
-  std::size_t out = 0;
-  while (next < memory.size() || out > 0) {
-    for (; next < memory.size() && out < drive.depth(); next += kPieceBytes, ++out) {
+  std::size_t in_flight = 0;
+  while (next < memory.size() || in_flight > 0) {
+    for (; next < memory.size() && in_flight < drive.depth(); next += kPieceBytes, ++in_flight) {
       drive.submit({next, 0, next, memory.subspan(next, kPieceBytes)});
     }
-    const std::size_t count = drive.collect(ended, kPatience);
-    if (count == 0) break;  // what is missing is seen by who counts
-    for (std::size_t i = 0; i < count; ++i) ++ends[ended[i].error_number];
-    out -= count;
+    const std::size_t count = drive.collect(completed, kTimeout);
+    if (count == 0) break;  // the counts show that completions are missing
+    for (std::size_t i = 0; i < count; ++i) ++results[completed[i].error_number];
+    in_flight -= count;
   }
-  return ends;
+  return results;
 }
 
 int run(std::string_view what, const std::filesystem::path& path) {
-  const bool breaks = what == "broken-ring" || what == "busy-ring";
-  const Result<DriveChoice> choice = parse_drive_choice(breaks ? "uring" : what);
+  const bool fails_later = what == "broken-ring" || what == "busy-ring";
+  const Result<DriveChoice> choice = parse_drive_choice(fails_later ? "uring" : what);
   if (!choice) return fail(choice.error().message());
   std::ifstream in(path, std::ios::binary);
   const std::string content{std::istreambuf_iterator<char>(in), {}};
@@ -67,15 +69,15 @@ int run(std::string_view what, const std::filesystem::path& path) {
   if (!opened) return fail(opened.error().message());
   fmt::print("{}\n", opened->drive->describe());
   for (const std::string& refusal : opened->refusals) fmt::print("refused: {}\n", refusal);
-  if (breaks && !refuse_system_call(SYS_io_uring_enter, what == "broken-ring" ? EPERM : EAGAIN))
-    return kCannot;
+  if (fails_later && !refuse_system_call(SYS_io_uring_enter, what == "broken-ring" ? EPERM : EAGAIN))
+    return kCannotRefuse;
 
   for (const auto& [error_number, count] : read_all(*opened->drive, memory->bytes())) {
     fmt::print("{} of {} reads: {}\n", count, pieces,
                error_number == 0 ? "good" : name_of_errno(error_number));
   }
   const std::string_view found(reinterpret_cast<const char*>(memory->data()), content.size());
-  if (found == content) fmt::print("whole\n");
+  if (found == content) fmt::print("equal\n");
   return 0;
 }
 

@@ -1,7 +1,8 @@
 #pragma once
-// Makes the system refuse something to this process and its children, as sandboxes and old kernels do: by
-// seccomp filters, which cannot be taken back. Each returns whether it was possible. One thread, before there
-// are others.
+// Makes the kernel refuse an operation to this process and its children, as sandboxes and old kernels do.
+//
+// By seccomp filters, which cannot be removed again. Each function returns false if the filter could not be
+// installed. Call them from the only thread, before others start.
 
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -15,13 +16,13 @@
 
 namespace moeflux {
 
-inline bool refuse_by(std::span<sock_filter> filter) {
+inline bool install_filter(std::span<sock_filter> filter) {
   const sock_fprog program = {static_cast<unsigned short>(filter.size()), filter.data()};
   return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
          ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0) == 0;
 }
 
-// The system call answers with the error.
+// The system call fails with `error_number`.
 inline bool refuse_system_call(std::uint32_t number, int error_number) {
   sock_filter filter[] = {
       {BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(seccomp_data, nr)},
@@ -29,10 +30,10 @@ inline bool refuse_system_call(std::uint32_t number, int error_number) {
       {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ERRNO | static_cast<std::uint32_t>(error_number)},
       {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW},
   };
-  return refuse_by(filter);
+  return install_filter(filter);
 }
 
-// Opening a file for direct reads answers with the error.
+// Opening a file with O_DIRECT fails with `error_number`.
 inline bool refuse_direct_reads(int error_number) {
   sock_filter filter[] = {
       {BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(seccomp_data, nr)},
@@ -42,7 +43,7 @@ inline bool refuse_direct_reads(int error_number) {
       {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ERRNO | static_cast<std::uint32_t>(error_number)},
       {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW},
   };
-  return refuse_by(filter);
+  return install_filter(filter);
 }
 
 }  // namespace moeflux

@@ -1,5 +1,5 @@
 // expect: deleted
-// An open file has one owner: whoever wants to look at it borrows it.
+// An open file has one owner; other code borrows it.
 #include "io/file_system.h"
 
 void borrow(moeflux::ReadFile& mine, const moeflux::ReadFile& yours, const moeflux::ReadFile*& borrowed) {

@@ -1,5 +1,5 @@
 // expect: (could not convert|no known conversion).*Expert
-// An expert's number where a layer's is wanted.
+// The id of an expert instead of the id of a layer.
 #include "base/ids.h"
 
 void prefetch(moeflux::LayerId layer, moeflux::ExpertId expert);

@@ -1,5 +1,5 @@
 // expect: (no match for 'operator\+|invalid operands to binary expression)
-// "The next layer" is said with the index, where a reader can see that it may be one too far.
+// "The next layer" is written with the index, so that a reader sees that it may be out of range.
 #include "base/ids.h"
 
 moeflux::LayerId next(moeflux::LayerId layer) {

@@ -1,5 +1,5 @@
 // expect: unused-result
-// A value that could have been an error, thrown away.
+// A discarded value that could have been an error.
 #include "base/result.h"
 
 moeflux::Result<int> read_header();

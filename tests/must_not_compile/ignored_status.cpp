@@ -1,5 +1,5 @@
 // expect: unused-result
-// A failure that nobody looks at.
+// An ignored failure.
 #include "base/result.h"
 
 moeflux::Status sync_to_disk();

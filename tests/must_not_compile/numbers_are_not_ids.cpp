@@ -1,5 +1,5 @@
 // expect: (could not convert|no viable conversion)
-// A bare number does not become an id by itself.
+// A number does not convert to an id implicitly.
 #include "base/ids.h"
 
 moeflux::TokenId first_token() {

@@ -19,7 +19,7 @@ EXPECT = re.compile(r"// expect: (.+)")
 
 
 def compile_case(compiler, flags, case):
-    """Whether it compiled, and what the compiler said, in English."""
+    """Whether it compiled, and the output of the compiler, in English."""
     done = subprocess.run(
         [*compiler.split(), *FLAGS, *flags, str(case)],
         capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"},
@@ -28,7 +28,7 @@ def compile_case(compiler, flags, case):
 
 
 def check(compiler, includes, case):
-    """What is wrong with the case, or nothing."""
+    """The violation of the case, or None."""
     expected = EXPECT.match(case.read_text(encoding="utf-8").splitlines()[0])
     if not expected:
         return f"{case.name}: the first line is not '// expect: REGEX'"

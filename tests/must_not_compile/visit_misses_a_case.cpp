@@ -1,5 +1,5 @@
 // expect: (no type named 'type' in|no matching function)
-// A variant gained a case that this visit has not thought about.
+// A variant has a case that this visit does not handle.
 #include <variant>
 
 #include "base/overloaded.h"

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """hostile_packed_test.py --program build/dev/bin/moeflux [-v] [--only TEXT] [--memory-mb N] [--cpu-seconds N]
 
-Gives damaged packed models to `moeflux inspect` and `moeflux verify`, by the rules of tests/hostile: the
-process ends by itself, with the exit code of the table, within the limits; a failure is one line that says
-what is wrong; no control character reaches the terminal. Each case is a good model with one thing changed.
+Runs `moeflux inspect` and `moeflux verify` on damaged packed models, by the rules of tests/hostile: the process
+exits by itself, with the exit code of the table, within the limits; a failure prints one line that names the problem;
+no control character reaches the terminal. Each case is a valid model with one change.
 """
 
 import argparse
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -107,7 +108,7 @@ def same_offset(document: dict) -> None:
 
 
 def padding_after(index: int) -> Callable[[pathlib.Path], None]:
-    """Flips the first byte of padding after a tensor that is followed by some."""
+    """Changes the first byte of padding after a tensor that has padding after it."""
     def apply(path: pathlib.Path) -> None:
         tensors = json.loads((path.parent / "manifest.json").read_text())["tensors"]
         ends = [(one["offset"] + one["bytes"], two["offset"]) for one, two in zip(tensors, tensors[1:])]
@@ -117,7 +118,7 @@ def padding_after(index: int) -> Callable[[pathlib.Path], None]:
 
 
 def huge(document: dict) -> None:
-    """A model of exabytes, on paper."""
+    """A manifest that claims a model of exabytes."""
     document["resident_bytes"] = 2**63
     document["tensors"][-1]["offset"] = 2**62
 
@@ -153,9 +154,9 @@ DOCUMENT = [
     Row("a manifest that is an array", text(lambda b: b"[]"), "expected an object, found an array"),
     Row("a key twice", text(lambda b: b[:-2] + b',"layout":"tile16"}'), "duplicate key 'layout'"),
     Row("another format", put("format", "something"), "'format' .*moeflux packed model"),
-    Row("a version of the future", put("format_version", 2), "format version 2; .*pack the source again"),
+    Row("a version of the future", put("format_version", 2), "version 1, found 2.*pack the source again"),
     Row("a version that is no number", put("format_version", "0"), "'format_version'.*whole number"),
-    Row("an unknown layout", put("layout", "tile32"), "layout 'tile32' is not known; 'tile16' is"),
+    Row("an unknown layout", put("layout", "tile32"), "'tile16'.*'tile32'"),
     Row("a fingerprint that is too short", put("fingerprint", "ab"), "'fingerprint'.*32 hexadecimal"),
     Row("a fingerprint in capitals", put("fingerprint", "AB" * 16), "'fingerprint'.*32 hexadecimal"),
     Row("escapes in the source's format", put("source_format", "\x1b[31mred\x07" + "x" * 500), "packed",
@@ -193,9 +194,9 @@ TENSORS = [
     Row("a tensor of another model", manifest(lambda d: d["tensors"][0].update(name="layers.0.other")),
         "'layers.0.input_layernorm' is missing"),
     Row("control characters in a name", put("tensors", 0, "name", "a\x1b[2J\n" + "b" * 5000), "is missing"),
-    Row("tensors out of order", manifest(swap_tensors), "overlaps|not aligned"),
-    Row("an offset that is not aligned", put("tensors", 1, "offset", 513), "is not aligned to 256"),
-    Row("an offset near 2^64", put("tensors", LAST, "offset", 2**64 - 256), "ends beyond"),
+    Row("tensors out of order", manifest(swap_tensors), "overlaps|multiple of 256"),
+    Row("an offset that is not aligned", put("tensors", 1, "offset", 513), "multiple of 256, found 513"),
+    Row("an offset near 2^64", put("tensors", LAST, "offset", 2**64 - 256), "18446744073709551360.* beyond"),
     Row("a negative offset", put("tensors", 1, "offset", -256), "'offset'.*whole number"),
     Row("an offset with a fraction", put("tensors", 1, "offset", 256.5), "'offset'.*whole number"),
     Row("bytes of another size", put("tensors", 1, "bytes", 64), "'bytes'.*for this shape and encoding"),
@@ -212,16 +213,16 @@ TENSORS = [
 ]
 
 EXPERTS = [
-    Row("no expert formats", put("expert_formats", []), "format 0 of 0"),
+    Row("no expert formats", put("expert_formats", []), "expert 0: .*format 0"),
     Row("5,000 expert formats", manifest(lambda d: d.update(expert_formats=d["expert_formats"] * 5000)),
         "'expert_formats'.*at most 4096"),
-    Row("experts of another shape", manifest(wide_experts), "record of this format has|format is not"),
+    Row("experts of another shape", manifest(wide_experts), "expected a record of|expected an expert of"),
     Row("up with other rows than gate", put("expert_formats", 0, "up", "rows", 17), "'up'.*as many rows"),
     Row("experts in 3-bit groups of 7", put(*FORMAT_0, "group", 7), "'group'"),
-    Row("a format that is not there", put(*RECORD_0, 0, 2**32), "format 4294967296 of"),
+    Row("a format that is not there", put(*RECORD_0, 0, 2**32), "format 4294967296"),
     Row("a record that is not aligned", put(*RECORD_0, 1, 512), "not aligned to 4096"),
     Row("a record near 2^64", put(*RECORD_0, 1, 2**64 - 4096), "end beyond"),
-    Row("a record of another size", put(*RECORD_0, 2, 4096), "a record of this format has"),
+    Row("a record of another size", put(*RECORD_0, 2, 4096), "expected a record of .* found 4096"),
     Row("two records at one place", manifest(same_offset), "two records overlap"),
     Row("a record of five parts", put(*RECORD_0, [0, 0, 0, "0" * 16, 1]), r"expected \[format, offset"),
     Row("a record's checksum in letters", put(*RECORD_0, 3, "x" * 16), HEX),
@@ -238,7 +239,7 @@ EXPERTS = [
     Row("control characters in a file", put("experts", 0, "file", "a\x1b[2J"), "'file'.*inside"),
     Row("a text file outside", put("text_files", ["../config.json"]), "'text_files'.*plain names"),
     Row("a text file below", put("text_files", ["experts/layer_000.bin"]), "'text_files'.*plain names"),
-    Row("a text file that is missing", put("text_files", ["tokenizer.json"]), "tokenizer.json: is missing"),
+    Row("a text file that is missing", put("text_files", ["tokenizer.json"]), "tokenizer.json: missing"),
     Row("10,000 text files", put("text_files", ["config.json"] * 10_000), "'text_files'"),
 ]
 
@@ -299,7 +300,7 @@ def main() -> int:
             shutil.copytree(scratch / case.golden, folder)
             case.change(folder)
             outcome = run_within([arguments.program, case.command, folder], scratch, arguments.cpu_seconds)
-            rule = Case(case.name, lambda _: None, case.exit_code, case.message)
+            rule = Case(case.name, lambda _: None, case.exit_code, (re.compile(case.message),))
             wrong = problems(rule, outcome, arguments.memory_mb)
             passed, failed = (passed, failed + 1) if wrong else (passed + 1, failed)
             worst_memory = max(worst_memory, (outcome.memory_mb, case.name))

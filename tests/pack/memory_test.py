@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""memory_test.py BINARY: packing and verifying take a bounded amount of memory, however large the source is.
+"""memory_test.py BINARY: the memory for packing and verifying does not grow with the source.
 
-A source of over 600 MB, one tensor of it larger than the bound, is packed with two jobs within 200 MB;
-verifying the result takes at most 100 MB. The same with a smaller BF16 source that is quantized. The files
-are removed afterwards.
+Packs a source of over 600 MB, which has a tensor larger than the limit, with two jobs in at most 200 MB, and
+verifies the result in at most 100 MB. Repeats this with a smaller BF16 source that is quantized. Removes the files
+afterwards.
 """
 
 import json
@@ -22,7 +22,7 @@ DISK_BYTES = 2_000_000_000
 
 
 def run(binary: str, *arguments) -> tuple[float, float]:
-    """Peak memory in MB and seconds of a command that must succeed."""
+    """Runs a command that must succeed; returns its peak memory in MB and its seconds."""
     began = time.monotonic()
     with tempfile.TemporaryFile() as errors:
         child = subprocess.Popen([binary, *map(str, arguments)], stdout=subprocess.DEVNULL, stderr=errors)
@@ -45,9 +45,9 @@ def check(binary: str, scratch: pathlib.Path, shape, synth: list, pack: list, le
     assert size >= least_bytes, f"the source has only {size:,} bytes"
     memory, seconds = run(binary, "pack", source, packed, "--jobs", 2, *pack)
     shutil.rmtree(source)
-    assert memory <= PACK_MB, f"packing took {memory:.0f} MB, allowed are {PACK_MB}"
+    assert memory <= PACK_MB, f"packing took {memory:.0f} MB, at most {PACK_MB} are allowed"
     verify_memory, verify_seconds = run(binary, "verify", packed, "--jobs", 2)
-    assert verify_memory <= VERIFY_MB, f"verifying took {verify_memory:.0f} MB, allowed are {VERIFY_MB}"
+    assert verify_memory <= VERIFY_MB, f"verifying took {verify_memory:.0f} MB, at most {VERIFY_MB} are allowed"
     result = bytes_in(packed)
     shutil.rmtree(packed)
     return (f"{size / 1e6:.0f} MB packed into {result / 1e6:.0f} MB in {seconds:.1f} s with {memory:.0f} MB, "
@@ -55,7 +55,7 @@ def check(binary: str, scratch: pathlib.Path, shape, synth: list, pack: list, le
 
 
 def wide_config(scratch: pathlib.Path) -> pathlib.Path:
-    """The tiny model, wide enough that its matrices count."""
+    """The tiny model, made wide enough for its matrices to dominate."""
     golden = ROOT / "tests" / "goldens" / "tiny" / "qwen35moe-tiny-bf16"
     config = json.loads((golden / "config.json").read_text())
     config.get("text_config", config).update(

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""packed_decode_test.py BINARY: what pack writes is, bit for bit, what the source says.
+"""packed_decode_test.py BINARY: a packed model has the numbers of its source, bit for bit.
 
-Packs every golden, the bundled model, the checkpoints of tests/source/write_variants.py and the original's
-artifacts; reads the result with packed_reader.py and the source with tests/source/reference_reader.py,
-neither of which knows src/; and compares every number of every matrix. Where pack quantizes, the expected
-numbers come from MLX's rule in numpy (tests/source/checkpoint_writer.py).
+Packs every golden, the bundled model, the checkpoints of tests/source/write_variants.py and the original's artifacts.
+Reads the result with packed_reader.py and the source with tests/source/reference_reader.py, neither of which shares
+code with src/, and compares every number of every matrix. Where pack quantizes, the expected numbers come from MLX's
+rule in numpy (tests/source/checkpoint_writer.py).
 """
 
 import json
@@ -48,7 +48,7 @@ def quantized(numbers: np.ndarray, bits: int) -> np.ndarray:
 
 def expected(name: str, matrix: reference_reader.Matrix, vector: bool, family: str,
              bits: Optional[int]) -> tuple[np.ndarray, dict]:
-    """The numbers of a packed matrix, and its encoding. `bits` is what plain and fp8 ones are made to be."""
+    """The expected numbers and encoding of a packed matrix. `bits`: what plain and FP8 matrices are quantized to."""
     numbers, kind = matrix.decode(), kind_of(matrix)
     if vector:
         return numbers, F32
@@ -69,7 +69,7 @@ def expected(name: str, matrix: reference_reader.Matrix, vector: bool, family: s
 
 
 def compare(packed: PackedModel, matrices: dict[str, reference_reader.Matrix], bits: Optional[int]) -> int:
-    """Every matrix of one is in the other, with the same bits. How many numbers that were."""
+    """Both have the same matrices with the same bits. Returns how many numbers were compared."""
     rows = {tensor["name"] for tensor in packed.manifest["tensors"] if tensor["layout"] == "rows"}
     family, kind = packed.manifest["config"]["family"], kind_of_model(matrices)
     bits = 4 if bits is None and kind == "plain" else bits
@@ -136,7 +136,7 @@ def every_choice(matrices: dict[str, reference_reader.Matrix], thorough: bool) -
 
 
 def the_comparison_notices(run: Runner) -> str:
-    """A flipped bit of a number, of a row that is not there, and of padding; a tensor too few."""
+    """The comparison detects a flipped bit in a number, in a padding row and in padding, and a missing tensor."""
     source = TINY / "deepseekv3-tiny-fp8"
     matrices = reference_reader.read_checkpoint(source).matrices
     manifest = json.loads((run.pack(source, None) / "manifest.json").read_text())
@@ -169,7 +169,7 @@ def the_comparison_notices(run: Runner) -> str:
 
 
 def the_fingerprint_is_of_the_numbers(run: Runner) -> str:
-    """Equal for the same tensors in other shards, another for other bits."""
+    """Equal for the same tensors in other shards, different for other bits."""
     prints = {}
     for variant in variants():
         if variant.name in ("qwen mlx 4-bit group 64", "qwen mlx in 3 shards"):

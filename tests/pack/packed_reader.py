@@ -1,8 +1,8 @@
 """An independent reader of packed models, in numpy, written from docs/formats/packed_model.md alone.
 
-It shares nothing with src/. It decodes with whole-array arithmetic, holds the manifest to what the document
-says (names, order, alignment, sizes, padding), and accounts for every byte of every file: each belongs to one
-tensor or record, or is a zero between them.
+It shares no code with src/. It decodes with whole-array arithmetic, checks the manifest against the document (names,
+order, alignment, sizes, padding), and accounts for every byte of every file: each byte belongs to exactly one tensor
+or record, or is zero padding.
 """
 
 import dataclasses
@@ -118,7 +118,7 @@ def decode_tiles(data: np.ndarray, rows: int, cols: int, encoding: dict) -> np.n
 
 
 class Claims:
-    """The bytes of one file, each claimed at most once; the others are zero."""
+    """The bytes of one file. Each may be claimed once; unclaimed bytes must be zero."""
 
     def __init__(self, path: pathlib.Path, size: int) -> None:
         self.name, self.data = path.name, np.fromfile(path, "u1")
@@ -138,7 +138,7 @@ class Claims:
 
 
 def record_matrices(record: np.ndarray, form: dict) -> Iterator[tuple[str, np.ndarray]]:
-    """The three matrices of a record, which they fill but for zeros."""
+    """The three matrices of a record; the rest of it must be zero."""
     gate, up, down = form["gate"], form["up"], form["down"]
     sizes = [block_bytes(part["encoding"], part["cols"]) for part in (gate, up, down)]
     pairs = up_to(gate["rows"], LANES) // LANES
@@ -233,7 +233,7 @@ def expected_tensors(config: dict, split: bool) -> Iterator[tuple[str, int, int,
 @dataclasses.dataclass
 class PackedModel:
     manifest: dict
-    numbers: dict[str, np.ndarray]  # by common name, as of the source
+    numbers: dict[str, np.ndarray]  # by common name, like those of the source
     encodings: dict[str, dict]
     claimed_bytes: int
     padding_bytes: int

@@ -1,8 +1,8 @@
-// quantize_dump BITS GROUP COLS: rows of BF16 numbers on standard input, quantized, on standard output.
+// quantize_dump BITS GROUP COLS: quantizes rows of BF16 numbers from standard input to standard output.
 //
-// The codes of all rows come first, as 32-bit words, then all scales, then all biases, both BF16: what MLX
-// would store. quantizer_test.py compares them with the same rule in numpy. Exits with 0, with 1 after a
-// message on standard error, or with 2 when called in another way.
+// Writes the codes of all rows as 32-bit words, then all scales, then all biases, both BF16, as MLX stores them.
+// quantizer_test.py compares them with the same rule in numpy. Exit codes: 0, 1 after a message on standard error, 2 for
+// wrong usage.
 
 #include <fmt/format.h>
 
@@ -18,7 +18,7 @@
 namespace moeflux {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "numbers are written as they are in memory");
+static_assert(std::endian::native == std::endian::little, "numbers are written in memory order, which must be little-endian");
 
 std::optional<std::uint32_t> parse_number(std::string_view text) {
   std::uint32_t number = 0;

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""quantizer_test.py TOOL: what pack makes of BF16 numbers is, bit for bit, what MLX's rule makes of them.
+"""quantizer_test.py TOOL: pack quantizes BF16 numbers by MLX's rule, bit for bit.
 
-TOOL is quantize_dump. It is held against the rule in numpy (tests/source/checkpoint_writer.py, which shares
-no code with src/) over groups of every kind, and against the 4-bit goldens, which the reference wrote: the
-matrices of a BF16 golden must become those of its 4-bit sibling.
+TOOL is quantize_dump. Its output is compared with the rule in numpy (tests/source/checkpoint_writer.py, which shares
+no code with src/) over groups of every kind, and with the 4-bit goldens, which the reference wrote: quantizing the
+matrices of a BF16 golden must give those of its 4-bit counterpart.
 """
 
 import json
@@ -61,7 +61,7 @@ def wide_exponents(random: np.random.Generator, rows: int, cols: int, low: int, 
 
 
 def kinds(random: np.random.Generator, rows: int, cols: int) -> dict[str, np.ndarray]:
-    """[rows, cols] BF16 words of every kind that a group may be made of."""
+    """[rows, cols] BF16 words: groups of every kind."""
     normal = random.standard_normal((rows, cols), "<f4")
     each_row = np.float32(10) ** random.uniform(-7, 4, (rows, 1)).astype("<f4")
     outlier = normal * np.float32(0.02)
@@ -105,7 +105,7 @@ def the_rule(tool: str, bits: int, group: int) -> str:
 
 
 def the_goldens(tool: str, golden: str, family: str) -> str:
-    """Every matrix of the 4-bit golden is what the tool makes of the BF16 one."""
+    """The tool turns every matrix of the BF16 golden into that of the 4-bit one."""
     plain, _ = mlx(load_golden(golden + "-bf16")[1], family, Plan(0))  # the names of MLX, not quantized
     expected = reference_reader.parse_checkpoint(GOLDENS / (golden + "-mlx4"))
     overrides = json.loads((GOLDENS / (golden + "-mlx4") / "config.json").read_text())["quantization"]
@@ -129,10 +129,10 @@ def the_goldens(tool: str, golden: str, family: str) -> str:
 
 
 def the_comparison_notices(tool: str) -> str:
-    """It is worth something: one number that moves by its last bit is seen."""
+    """The comparison detects a change of one bit in one number."""
     words = to_bf16(np.random.default_rng(5).standard_normal((3, 64), "<f4"))
     changed = words.copy()
-    changed[1, (words[1] & 0x7FFF).argmax()] ^= 1  # the one that the codes begin at
+    changed[1, (words[1] & 0x7FFF).argmax()] ^= 1  # the edge that the codes start from
     try:
         compare(tool_parts(tool, words, 8, 64), numpy_parts(changed, 8, 64))
     except AssertionError:

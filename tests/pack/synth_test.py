@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""synth_test.py BINARY: models of true shapes with made-up weights.
+"""synth_test.py BINARY: synthetic models, which have real shapes and random weights.
 
-What `inspect` says of the published shapes, without a byte on disk; a cut of one, packed and verified; the
-same bytes for the same seed; source files of every kind; and what bad arguments get.
+Checks what `inspect` prints about the published shapes without any files; a reduced shape, packed and verified; that
+equal seeds give equal bytes; source files in every format; and the errors for invalid arguments.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 TINY = ROOT / "tests" / "goldens" / "tiny"
 QWEN, DEEPSEEK = TINY / "qwen35moe-tiny-mlx4" / "config.json", TINY / "deepseekv3-tiny-mlx4" / "config.json"
 DISK_BYTES = 3_000_000_000
-SHAPES = {  # one expert, all experts, experts that a token visits
+SHAPES = {  # bytes of one expert, of all experts, of the experts per token
     "qwen3.5-35b-a3b": (1_769_472, 18_119_393_280, 566_231_040),
     "qwen3.5-397b-a17b": (7_077_888, 217_432_719_360, 4_246_732_800),
     "deepseek-v3": (24_772_608, 367_823_683_584, 11_494_490_112),
@@ -26,7 +26,7 @@ SHAPES = {  # one expert, all experts, experts that a token visits
 
 
 class Tests:
-    """Each test method has an empty folder."""
+    """Each test method gets an empty folder."""
 
     def __init__(self, binary: str, folder: pathlib.Path) -> None:
         self.binary, self.folder = binary, folder
@@ -107,7 +107,7 @@ class Tests:
                 assert "sound: " in self.moeflux("verify", packed)
                 names = {file.name for file in path.iterdir()}
                 assert "config.json" in names and "model.safetensors.index.json" in names, names
-        # What is packed at once is what is packed from the files.
+        # Packing directly and packing from the files give the same model.
         self.moeflux("synth", QWEN, self.folder / "at-once", "--layers", 4, "--experts", 8)
         at_once = self.tree(self.folder / "at-once")
         in_two_steps = self.tree(self.folder / f"{QWEN.parent.name}-mlx-packed")

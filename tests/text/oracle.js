@@ -1,4 +1,5 @@
-// Ids of the reference: node oracle.js MODULES TOKENIZER_JSON, one JSON string a line in, one JSON array a line out.
+// Ids of the reference: node oracle.js MODULES TOKENIZER_JSON. Reads one JSON string and writes one JSON
+// array per line.
 const path = require("path");
 const readline = require("readline");
 const { Tokenizer } = require(path.join(process.argv[2], "node_modules", "tokenizers"));

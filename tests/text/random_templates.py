@@ -1,4 +1,4 @@
-"""Random expressions and templates over a few variables; the same for the same seed."""
+"""Random expressions and templates over a few variables, determined by the seed."""
 
 import random
 

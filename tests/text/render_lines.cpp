@@ -1,4 +1,4 @@
-// Renders templates for template_oracle_test.py: one JSON object a line in, one a line out.
+// Renders templates for template_oracle_test.py: reads and writes one JSON object per line.
 //
 //   {"template": "...", "messages": [...], "tools": ..., "kwargs": {...}, "add_generation_prompt": true,
 //    "tokens": {"bos_token": "..."}}                        a chat template
@@ -11,9 +11,9 @@
 
 #include "base/json.h"
 #include "base/result.h"
-#include "text/chat_template.h"
-#include "text/jinja/template.h"
-#include "text/messages.h"
+#include "text/template/chat_template.h"
+#include "text/template/jinja/template.h"
+#include "text/template/messages.h"
 
 namespace moeflux {
 namespace {

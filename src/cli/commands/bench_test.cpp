@@ -1,38 +1,41 @@
-#include "cli/benching.h"
+#include "cli/commands/bench.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/json.h"
+#include "base/testing/states.h"
 #include "io/posix_file_system.h"
-#include "io/temporary_directory.h"
+#include "io/testing/temporary_directory.h"
 
 namespace moeflux::cli {
 namespace {
+
+using test::States;
 
 using testing::AllOf;
 using testing::ContainsRegex;
 using testing::HasSubstr;
 
-struct BenchCommandGiven : testing::Test {
+struct BenchCommand : testing::Test {
   TemporaryDirectory temporary;
   PosixFileSystem files;
   CollectingLog log;
-  BenchCommand command;
+  BenchFlags flags;
   Places places{temporary / "cache", {}, {}};
 
-  BenchCommandGiven() {
-    command.model = (std::filesystem::path(MOEFLUX_REPOSITORY) / "models" / "tern").string();
-    command.prompt = 20;
-    command.decode = 4;
-    command.repeat = 2;
-    command.warm_up = 0;
-    command.no_limits = true;
-    command.engine.threads = 1;
+  BenchCommand() {
+    flags.model = (std::filesystem::path(MOEFLUX_REPOSITORY) / "models" / "tern").string();
+    flags.prompt = 20;
+    flags.decode = 4;
+    flags.repeat = 2;
+    flags.warm_up = 0;
+    flags.no_limits = true;
+    flags.engine.options.threads = 1;
   }
-  Result<std::string> run() { return run_bench_command(files, command, places, log); }
+  Result<std::string> run() { return bench_model(files, flags, places, log); }
   Json json() {
-    command.json = true;
+    flags.json = true;
     const Result<std::string> text = run();
     EXPECT_TRUE(text) << text.error().message();
     return text ? Json::parse(*text) : Json();
@@ -44,9 +47,9 @@ struct BenchCommandGiven : testing::Test {
   }
 };
 
-TEST_F(BenchCommandGiven, PrintsSpeedsAndWhereTheExpertsCameFrom) {
-  command.engine.streaming.expert_cache = "7M";
-  command.engine.streaming.io = "pread";
+TEST_F(BenchCommand, PrintsSpeedsAndWhereTheExpertsCameFrom) {
+  flags.engine.expert_cache = "7M";
+  flags.engine.io = "pread";
   const Result<std::string> page = run();
   ASSERT_TRUE(page) << page.error().message();
   EXPECT_THAT(*page, AllOf(HasSubstr("room for 128 of 512"), HasSubstr("8 threads, direct reads"),
@@ -55,8 +58,8 @@ TEST_F(BenchCommandGiven, PrintsSpeedsAndWhereTheExpertsCameFrom) {
                            HasSubstr("of weights a token")));
 }
 
-TEST_F(BenchCommandGiven, SaysTheSameAsJson) {
-  command.engine.streaming.expert_cache = "7M";
+TEST_F(BenchCommand, PrintsTheSameAsJson) {
+  flags.engine.expert_cache = "7M";
   const Json found = json();
   EXPECT_EQ(found["expert_slots"], 128);
   EXPECT_EQ(found["expert_records"], 512);
@@ -67,8 +70,8 @@ TEST_F(BenchCommandGiven, SaysTheSameAsJson) {
   EXPECT_FALSE(found.contains("memory_fraction"));
 }
 
-TEST_F(BenchCommandGiven, ComparesWithWhatTheMachineCouldDo) {
-  command.no_limits = false;
+TEST_F(BenchCommand, ComparesWithTheMachinesLimits) {
+  flags.no_limits = false;
   const Json found = json();
   EXPECT_GT(found["memory_bytes_per_second"].get<double>(), 0);
   EXPECT_GT(found["drive_bytes_per_second"].get<double>(), 0);
@@ -77,45 +80,45 @@ TEST_F(BenchCommandGiven, ComparesWithWhatTheMachineCouldDo) {
   EXPECT_GT(found["products_per_second"].get<double>(), 0);
 }
 
-TEST_F(BenchCommandGiven, ComparesWithOtherPrograms) {
-  command.against = {"slow=0.001,0.002", "a=b=1e9"};
+TEST_F(BenchCommand, ComparesWithOtherPrograms) {
+  flags.against = {"slow=0.001,0.002", "a=b=1e9"};
   const Json found = json();
   EXPECT_GT(found["against"]["slow"]["decode_ratio"].get<double>(), 1000);
   EXPECT_GT(found["against"]["slow"]["prompt_ratio"].get<double>(), 1000);
   EXPECT_LT(found["against"]["a=b"]["decode_ratio"].get<double>(), 1);
   EXPECT_FALSE(found["against"]["a=b"].contains("prompt_ratio"));
-  command.json = false;
+  flags.json = false;
   const Result<std::string> page = run();
   ASSERT_TRUE(page);
   EXPECT_THAT(*page, AllOf(HasSubstr("against  slow: decode "), HasSubstr(" x its 0.00"),
                            HasSubstr("against  a=b: decode 0.00 x")));
 }
 
-TEST_F(BenchCommandGiven, RefusesRivalsWithoutANumber) {
+TEST_F(BenchCommand, RejectsRivalsWithoutANumber) {
   for (const char* wrong : {"llama", "=3", "llama=", "llama=x", "llama=0", "llama=-1", "llama=nan",
                             "llama=1,", "llama=1,2,3", "llama=1x"}) {
-    command.against = {wrong};
-    EXPECT_THAT(refusal(), AllOf(HasSubstr("--against must be NAME=DECODE"), HasSubstr(wrong))) << wrong;
+    flags.against = {wrong};
+    EXPECT_THAT(refusal(), States("--against", "NAME=DECODE", std::string("'") + wrong + "'"));
   }
 }
 
-TEST_F(BenchCommandGiven, RecordsTheModelsChoicesAndPlaysThemAgain) {
-  command.write_routing = (temporary / "routing.txt").string();
+TEST_F(BenchCommand, RecordsTheModelsChoicesAndPlaysThemAgain) {
+  flags.write_routing = (temporary / "routing.txt").string();
   ASSERT_TRUE(run());
-  command.routing = "trace:" + command.write_routing;
-  command.write_routing.clear();
+  flags.routing = "trace:" + flags.write_routing;
+  flags.write_routing.clear();
   const Json played = json();
-  EXPECT_EQ(played["routing"], command.routing);
+  EXPECT_EQ(played["routing"], flags.routing);
   for (const char* routing : {"uniform", "zipf:1.1"}) {
-    command.routing = routing;
+    flags.routing = routing;
     EXPECT_EQ(json()["routing"], routing);
   }
 }
 
-TEST_F(BenchCommandGiven, SwitchesTechniquesOffOneByOne) {
-  command.engine.streaming.expert_cache = "7M";
+TEST_F(BenchCommand, SwitchesTechniquesOffOneByOne) {
+  flags.engine.expert_cache = "7M";
   for (const char* technique : {"overlap", "pieces", "window", "fixed-buffers", "sweeps", "prefetch"}) {
-    command.without = {technique};
+    flags.without = {technique};
     const Json found = json();
     EXPECT_EQ(found["without"], Json({technique}));
     if (std::string_view(technique) == "prefetch") {
@@ -124,11 +127,11 @@ TEST_F(BenchCommandGiven, SwitchesTechniquesOffOneByOne) {
   }
 }
 
-TEST_F(BenchCommandGiven, WritesATrace) {
-  command.engine.streaming.expert_cache = "7M";
-  command.engine.streaming.trace = (temporary / "trace.json").string();
+TEST_F(BenchCommand, WritesATrace) {
+  flags.engine.expert_cache = "7M";
+  flags.engine.trace = (temporary / "trace.json").string();
   ASSERT_TRUE(run());
-  const Json events = Json::parse(*files.read_text(command.engine.streaming.trace, 1 << 24));
+  const Json events = Json::parse(*files.read_text(flags.engine.trace, 1 << 24));
   std::size_t reads = 0, computes = 0, steps = 0;
   for (const Json& event : events) {
     const std::string name = event.value("name", "");
@@ -141,24 +144,25 @@ TEST_F(BenchCommandGiven, WritesATrace) {
   EXPECT_EQ(steps, 2u * (1 + 4));
 }
 
-TEST_F(BenchCommandGiven, RefusesWhatItDoesNotKnow) {
-  command.without = {"everything"};
-  EXPECT_THAT(refusal(), HasSubstr("--without takes overlap"));
-  command.without.clear();
-  command.routing = "random";
-  EXPECT_THAT(refusal(), HasSubstr("random"));
-  command.routing = "uniform";
-  command.write_routing = (temporary / "routing.txt").string();
-  EXPECT_THAT(refusal(), HasSubstr("--write-routing"));
-  command.write_routing.clear();
-  command.engine.streaming.io = "tape";
-  EXPECT_THAT(refusal(), HasSubstr("--io"));
-  command.engine.streaming = {
-      .expert_cache = "1K", .io = {}, .prefetch = {}, .verify_reads = false, .trace = {}};
-  EXPECT_THAT(refusal(), HasSubstr("too small"));
-  command.engine.streaming = {
-      .expert_cache = {}, .io = {}, .prefetch = "always", .verify_reads = false, .trace = {}};
-  EXPECT_THAT(refusal(), HasSubstr("--prefetch must be previous or off"));
+TEST_F(BenchCommand, RejectsUnknownNames) {
+  flags.without = {"everything"};
+  EXPECT_THAT(refusal(), States("--without", "overlap", "pieces", "window", "fixed-buffers", "sweeps",
+                                "prefetch", "everything"));
+  flags.without.clear();
+  flags.routing = "random";
+  EXPECT_THAT(refusal(), States("random"));
+  flags.routing = "uniform";
+  flags.write_routing = (temporary / "routing.txt").string();
+  EXPECT_THAT(refusal(), States("--write-routing", "--routing model"));
+  flags.write_routing.clear();
+  flags.engine.io = "tape";
+  EXPECT_THAT(refusal(), States("--io", "tape"));
+  flags.engine.io.clear();
+  flags.engine.expert_cache = "1K";
+  EXPECT_THAT(refusal(), States("too small"));
+  flags.engine.expert_cache.clear();
+  flags.engine.prefetch = "always";
+  EXPECT_THAT(refusal(), States("--prefetch", "previous", "off", "always"));
 }
 
 }  // namespace

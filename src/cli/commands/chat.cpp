@@ -1,15 +1,23 @@
-#include "cli/chatting.h"
+#include "cli/commands/chat.h"
 
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <filesystem>
+#include <memory>
 #include <utility>
 
 #include "base/printable.h"
 #include "base/sizes.h"
 #include "cli/answer.h"
+#include "cli/chat_terminal.h"
+#include "cli/console.h"
+#include "cli/flag_groups.h"
+#include "cli/harmless.h"
+#include "cli/shared_flags.h"
 #include "cli/statistics_line.h"
 #include "io/atomic_file.h"
 
@@ -42,7 +50,8 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-// One line of "/word" and perhaps more. Not "/etc/passwd is a file", nor a text of several lines.
+// One line of "/word", perhaps with an argument. Not "/etc/passwd is a file", and not a text of several
+// lines.
 bool is_command(std::string_view text) {
   if (text.empty() || text.front() != '/' || text.find('\n') != std::string_view::npos) return false;
   const std::string_view word = text.substr(1, text.find_first_of(" \t") - 1);
@@ -50,13 +59,13 @@ bool is_command(std::string_view text) {
          std::ranges::all_of(word, [](char c) { return (c >= 'a' && c <= 'z') || c == '?'; });
 }
 
-// "~/x" as the shell would have it.
+// Expands "~/" as a shell does.
 std::string with_home(std::string_view path) {
   const char* const home = path.starts_with("~/") ? std::getenv("HOME") : nullptr;
   return home == nullptr ? std::string(path) : std::string(home) + std::string(path.substr(1));
 }
 
-// Shows an answer while it is collected.
+// Shows an answer while it collects it.
 class AnswerScreen final : public AnswerCollector {
  public:
   AnswerScreen(ChatTerminal& terminal, std::uint32_t step_rows)
@@ -64,7 +73,7 @@ class AnswerScreen final : public AnswerCollector {
 
   void read_prompt(std::uint32_t done, std::uint32_t total) override {
     if (first_done_ == kNone) first_done_ = done;
-    if (total - first_done_ <= step_rows_) return;  // too short to be waited for
+    if (total - first_done_ <= step_rows_) return;  // too short for a progress line
     terminal_.progress(done < total ? fmt::format("reading the prompt: {} of {} tokens", with_thousands(done),
                                                   with_thousands(total))
                                     : std::string());
@@ -109,31 +118,42 @@ class AnswerScreen final : public AnswerCollector {
   Status status_;
 };
 
-}  // namespace
-
-std::string harmless(std::string_view text) {
-  std::string out;
-  out.reserve(text.size());
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    const bool is_c1 = byte == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xa0;
-    if (is_c1) {
-      fmt::format_to(std::back_inserter(out), "\\x{:02x}", static_cast<unsigned char>(text[++i]));
-    } else if ((byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7f) {
-      fmt::format_to(std::back_inserter(out), "\\x{:02x}", byte);
-    } else {
-      out += text[i];
-    }
-  }
-  return out;
+// The file of previous lines, or an empty path if the environment has no place for it.
+std::filesystem::path history_file() {
+  if (const char* state = std::getenv("XDG_STATE_HOME"); state != nullptr && *state != '\0')
+    return std::filesystem::path(state) / "moeflux" / "chat_history";
+  if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0')
+    return std::filesystem::path(home) / ".local" / "state" / "moeflux" / "chat_history";
+  return {};
 }
+
+ExitCode chat(const Shell& shell, const ChatFlags& flags) {
+  Result<Talk> talk = Talk::open(shell.files, flags.talk, shell.places, shell.log);
+  if (!talk) return report(talk.error());
+  if (talk->text().template_error()) return report(*talk->text().template_error());
+  if (talk->text().chat_templates() == nullptr) {
+    complain(fmt::format("{} has no chat template; give one with --chat-template, or use 'moeflux run --raw'",
+                         printable(talk->model().name)));
+    return ExitCode::bad_model;
+  }
+  show_streaming(talk->engine(), true, shell.log);
+  StandardTerminal terminal(history_file());
+  Chat chat(shell.files, *std::move(talk), terminal, flags.quiet);
+  chat.set_system(flags.system);
+  chat.show_banner();
+  const Status talked = chat.run();
+  const Status traced = chat.talk().finish_trace();
+  return finish(talked ? traced : talked);
+}
+
+}  // namespace
 
 Chat::Chat(FileSystem& files, Talk talk, ChatTerminal& terminal, bool quiet)
     : files_(files), talk_(std::move(talk)), terminal_(terminal), quiet_(quiet) {}
 
 std::vector<std::string> Chat::commands() {
   std::vector<std::string> names;
-  for (const CommandHelp& command : kCommands) names.emplace_back(command.name);
+  for (const CommandHelp& help : kCommands) names.emplace_back(help.name);
   return names;
 }
 
@@ -156,12 +176,23 @@ Status Chat::run() {
       continue;
     }
     was_interrupted_ = false;
+    if (!quiet_ && !terminal_.shows_input()) echo(line.text);
     MF_TRY(const Next next, take(line.text));
     if (next == Next::leave) return {};
   }
 }
 
-// A line that a person entered: a command, or something to say.
+// Shows input from a pipe, so that notes and answers read as a conversation.
+void Chat::echo(std::string_view line) {
+  std::string shown = "> ";
+  for (const char c : harmless(line)) {
+    shown += c;
+    if (c == '\n') shown += "... ";
+  }
+  terminal_.note(shown);
+}
+
+// Handles one line of input: a command or a message.
 Result<Chat::Next> Chat::take(const std::string& line) {
   const std::string_view text = trimmed(line);
   if (text.empty()) return Next::go_on;
@@ -197,7 +228,7 @@ Result<Chat::Next> Chat::obey(std::string_view command, std::string_view argumen
     if (conversation_.take_back_answer()) {
       talk_.set_attempt(talk_.attempt() + 1);
       Result<Next> next = answer();
-      if (conversation_.awaits_answer()) conversation_ = std::move(before);  // nothing came in its place
+      if (conversation_.awaits_answer()) conversation_ = std::move(before);  // there is no new answer
       return next;
     }
     terminal_.note("there is nothing to answer");
@@ -232,7 +263,7 @@ Result<Chat::Next> Chat::answer() {
   terminal_.progress("");
   screen.end_line();
   MF_TRY_STATUS(screen.status());
-  if (!*result) {  // the question stays: /regen asks it again, /undo takes it back
+  if (!*result) {  // the question stays: /regen repeats it, /undo removes it
     note_failure(result->error());
     return interrupts > 1 ? Next::leave : Next::go_on;
   }
@@ -246,22 +277,22 @@ Result<Chat::Next> Chat::answer() {
 
 void Chat::show_help() {
   std::string page;
-  for (const CommandHelp& command : kCommands)
+  for (const CommandHelp& help : kCommands)
     page += fmt::format("{}{:<15} {}", page.empty() ? "" : "\n",
-                        fmt::format("{} {}", command.name, command.argument), command.meaning);
+                        fmt::format("{} {}", help.name, help.argument), help.meaning);
   page += "\nA text of several lines: paste it, end a line with \\, or put it between two lines of \"\"\".";
   terminal_.note(page);
 }
 
 void Chat::show_statistics() {
   const Session& session = talk_.session();
-  std::string page = fmt::format("positions    {} of {}, {} checkpoint{}\n",
-                                 with_thousands(session.position()), with_thousands(session.context()),
-                                 session.checkpoint_count(), session.checkpoint_count() == 1 ? "" : "s");
-  page += fmt::format("keys, values {} in use\n", human_bytes(talk_.engine().kv_pool().used_bytes()));
-  page += "memory       " + memory_line(talk_.engine().memory_plan());
-  page += "\nexperts      " + streaming_line(talk_.engine().streaming());
-  if (last_) page += "\nlast answer  " + statistics_line(*last_, talk_.engine().streaming());
+  std::string page = fmt::format("positions {} of {}, {} checkpoint{}\n", with_thousands(session.position()),
+                                 with_thousands(session.context()), session.checkpoint_count(),
+                                 session.checkpoint_count() == 1 ? "" : "s");
+  page += fmt::format("kv cache  {} in use\n", human_bytes(talk_.engine().kv_pool().used_bytes()));
+  page += "memory    " + memory_line(talk_.engine().memory_plan());
+  page += "\nexperts   " + streaming_line(talk_.engine().streaming());
+  if (last_) page += "\nlast      " + statistics_line(*last_, talk_.engine().streaming());
   terminal_.note(page);
 }
 
@@ -291,6 +322,17 @@ Status Chat::load(const std::string& path) {
   terminal_.note(fmt::format("loaded {} message{} from {}; {}", conversation_.messages().size(),
                              conversation_.messages().size() == 1 ? "" : "s", printable(path), state));
   return {};
+}
+
+Command add_chat(CLI::App& program) {
+  CLI::App* const parser =
+      program.add_subcommand("chat", "Talk with a model; without -m: with the bundled demo");
+  const auto flags = std::make_shared<ChatFlags>();
+  add_talk_flags(*parser, flags->talk);
+  parser->add_option("--system-prompt", flags->system, "-sys TEXT: the system message")->group(kWhat);
+  parser->add_flag("-q,--quiet", flags->quiet, "No banner and no statistics lines")->group(kReply);
+  take_environment(*parser);
+  return {parser, [flags](const Shell& shell) { return chat(shell, *flags); }};
 }
 
 }  // namespace moeflux::cli

@@ -1,8 +1,8 @@
 #pragma once
 // `moeflux chat`: a conversation in a terminal.
 //
-// The loop sees the world through a ChatTerminal, so that tests can be one. Answers are written as they come, made
-// harmless for terminals; everything else is a note. /help lists the commands. One thread at a time.
+// The loop uses a ChatTerminal, which tests replace. Answers are written as they arrive, made harmless for
+// terminals; everything else is a note. /help lists the commands. One thread at a time.
 
 #include <atomic>
 #include <optional>
@@ -13,6 +13,7 @@
 #include "base/function_ref.h"
 #include "base/log.h"
 #include "base/result.h"
+#include "cli/commands/command.h"
 #include "cli/conversation.h"
 #include "cli/talk.h"
 #include "cli/terminal/line_editor.h"
@@ -20,7 +21,7 @@
 
 namespace moeflux::cli {
 
-struct ChatCommand {
+struct ChatFlags {
   TalkFlags talk;
   std::string system;
   bool quiet = false;  // no banner, no statistics lines
@@ -30,14 +31,16 @@ class ChatTerminal {
  public:
   virtual ~ChatTerminal() = default;
   virtual Result<Line> read_line() = 0;
-  // Part of an answer, shown at once; reasoning apart from the rest, where there are ways to.
+  // True if the user sees what they type, as on a terminal.
+  virtual bool shows_input() const = 0;
+  // Shows a part of an answer at once; styles reasoning where the terminal can.
   enum class Style { text, reasoning };
   virtual Status write(std::string_view text, Style style = Style::text) = 0;
-  // A line that is not the model's. Without its newline.
+  // Shows a line that is not from the model. Without its newline.
   virtual void note(std::string_view line) = 0;
-  // A line that the next output replaces; empty: removes it. Nothing where there is no terminal.
+  // Shows a line that the next output replaces; an empty one removes it. A no-op without a terminal.
   virtual void progress(std::string_view line) = 0;
-  // Calls `work` with a flag that Ctrl-C sets meanwhile; gives how often it was pressed.
+  // Calls `work` with a flag that Ctrl-C sets. Returns the number of Ctrl-C presses.
   virtual int while_interruptible(FunctionRef<void(const std::atomic<bool>&)> work) = 0;
 };
 
@@ -47,7 +50,7 @@ class Chat {
 
   void set_system(std::string_view text) { conversation_.set_system(text); }
   void show_banner();
-  // Until the end of the input, or /quit, or Ctrl-C twice. An error: the terminal is gone.
+  // Runs until the end of the input, /quit, or Ctrl-C twice. An error means that the terminal is gone.
   Status run();
 
   const Conversation& conversation() const { return conversation_; }
@@ -55,12 +58,13 @@ class Chat {
 
   const Talk& talk() const { return talk_; }
 
-  // "/help", "/clear", ...: for completion.
+  // "/help", "/clear", ..., for completion.
   static std::vector<std::string> commands();
 
  private:
   enum class Next { go_on, leave };
 
+  void echo(std::string_view line);
   Result<Next> take(const std::string& line);
   Result<Next> obey(std::string_view command, std::string_view argument);
   Result<Next> answer();
@@ -74,15 +78,14 @@ class Chat {
   Talk talk_;
   ChatTerminal& terminal_;
   bool quiet_;
-  bool was_interrupted_ = false;  // the last thing that happened was a Ctrl-C: another one leaves
+  bool was_interrupted_ = false;  // the last event was a Ctrl-C; another one leaves
   Conversation conversation_;
   std::optional<GenerationResult> last_;
 };
 
-// `text` with control characters, but newlines and tabs, made visible: a model cannot move the cursor.
-std::string harmless(std::string_view text);
-
-// "moeflux 0.1.0 · avx512 · 2 threads · exact" and what the model and its memory are.
+// "moeflux 0.1.0 · avx512 · 2 threads · exact", and lines about the model and its memory.
 std::string banner(Talk& talk);
+
+Command add_chat(CLI::App& program);
 
 }  // namespace moeflux::cli

@@ -1,4 +1,4 @@
-#include "cli/chatting.h"
+#include "cli/commands/chat.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,8 +7,9 @@
 #include <fstream>
 #include <iterator>
 
+#include "cli/harmless.h"
 #include "io/posix_file_system.h"
-#include "io/temporary_directory.h"
+#include "io/testing/temporary_directory.h"
 
 namespace moeflux::cli {
 namespace {
@@ -26,6 +27,7 @@ class Script final : public ChatTerminal {
     lines.pop_front();
     return line;
   }
+  bool shows_input() const override { return shows_what_is_typed; }
   Status write(std::string_view text, Style) override {
     written += text;
     if (!interrupt_after.empty() && written.find(interrupt_after) != std::string::npos) interrupted = true;
@@ -46,6 +48,7 @@ class Script final : public ChatTerminal {
   std::string written, interrupt_after;
   std::vector<std::string> notes, progress_lines;
   std::atomic<bool> interrupted = false;
+  bool shows_what_is_typed = true;
   int presses = 1;
 };
 
@@ -56,7 +59,8 @@ struct Chatting : testing::Test {
       PosixFileSystem disk;
       CollectingLog log;
       const std::string source = (std::filesystem::path(MOEFLUX_REPOSITORY) / "models" / "tern").string();
-      Result<ChosenModel> chosen = choose_model(disk, {source, ""}, {temporary / "cache", {}, {}}, log);
+      Result<ChosenModel> chosen =
+          choose_model(disk, {source, ""}, {temporary / "cache", {}, {}}, log, [](const PackProgress&) {});
       EXPECT_TRUE(chosen) << chosen.error().message();
       return chosen->packed;
     }();
@@ -72,8 +76,8 @@ struct Chatting : testing::Test {
   Chatting() {
     flags.model.model = packed_tern().string();
     flags.sampling.temperature = 0;
-    flags.engine.threads = 1;
-    flags.engine.context = 512;
+    flags.engine.options.threads = 1;
+    flags.engine.options.context = 512;
   }
   Chat& run(bool quiet = true) {
     CollectingLog log;
@@ -100,9 +104,11 @@ TEST_F(Chatting, GivesTheReferencesReplies) {
   std::ifstream in(std::filesystem::path(MOEFLUX_REPOSITORY) / "tests" / "goldens" / "tern" /
                    "golden_chat.json");
   const Json cases = Json::parse(std::string(std::istreambuf_iterator<char>(in), {}));
-  ASSERT_EQ(cases.size(), 8u);
+  ASSERT_EQ(cases.size(), 25u);
+  flags.engine.precision = "exact";
+  std::vector<std::string> calls;
   for (const Json& expected : cases) {
-    flags.tools =
+    flags.rendering.tools =
         expected["tools"].is_null() ? "" : temporary.write("tools.json", expected["tools"].dump()).string();
     script.types("/load " + temporary.write("chat.json", expected["messages"].dump()).string());
     script.types("/regen");
@@ -112,15 +118,18 @@ TEST_F(Chatting, GivesTheReferencesReplies) {
     EXPECT_EQ(Json(ids), expected["greedy_ids"]) << expected["name"];
     const Json& said = chat->conversation().messages().back();
     EXPECT_EQ(said["role"], "assistant");
-    if (expected["name"] == "tool")
-      EXPECT_EQ(said["tool_calls"][0]["function"].dump(),
-                R"({"name":"get_weather","arguments":{"city":"Lisbon"}})");
-    else
-      EXPECT_EQ(said["content"], expected["reply"]);
+    const Json said_calls = said.value("tool_calls", Json::array());
+    EXPECT_EQ(said["content"], said_calls.empty() ? expected["reply"] : Json("")) << expected["name"];
+    for (const Json& call : said_calls) calls.push_back(call["function"].dump());
   }
+  EXPECT_THAT(calls,
+              testing::ElementsAre(R"({"name":"get_weather","arguments":{"city":"Lisbon"}})",
+                                   R"({"name":"switch_light","arguments":{"room":"kitchen","on":false}})",
+                                   R"({"name":"move_robot","arguments":{"direction":"north","steps":7}})",
+                                   R"({"name":"get_weather","arguments":{"city":"Rome"}})"));
 }
 
-TEST_F(Chatting, ForgetsAndAnswersAgain) {
+TEST_F(Chatting, UndoesAndRegenerates) {
   script.types("/undo");
   script.types("/regen");
   script.types("Hello!");
@@ -134,20 +143,20 @@ TEST_F(Chatting, ForgetsAndAnswersAgain) {
   EXPECT_EQ(script.written, reply + reply);
 }
 
-TEST_F(Chatting, StopsAnAnswerAndKeepsWhatWasSaid) {
-  script.interrupt_after = "Long ago";
+TEST_F(Chatting, KeepsAnInterruptedAnswer) {
+  script.interrupt_after = "brave fox";
   script.types("Tell me a story about a brave fox.");
   script.types("/stats");
   run(false);
-  EXPECT_THAT(script.written, HasSubstr("Long ago"));
-  EXPECT_THAT(script.written, Not(HasSubstr("hide.")));
+  EXPECT_THAT(script.written, HasSubstr("brave fox"));
+  EXPECT_THAT(script.written, Not(HasSubstr("will last.")));
   EXPECT_THAT(script.notes.at(0), HasSubstr("· stopped"));
-  EXPECT_THAT(chat->conversation().messages().back()["content"].get<std::string>(), HasSubstr("Long ago"));
+  EXPECT_THAT(chat->conversation().messages().back()["content"].get<std::string>(), HasSubstr("brave fox"));
   EXPECT_THAT(script.notes.at(1), HasSubstr("positions"));
 }
 
 TEST_F(Chatting, LeavesAtTheSecondCtrlC) {
-  script.interrupt_after = "Long";
+  script.interrupt_after = "brave fox";
   script.types("Tell me a story about a brave fox.");
   script.presses_ctrl_c();
   script.types("this is not heard");
@@ -166,8 +175,8 @@ TEST_F(Chatting, LeavesAtTheSecondCtrlCInARow) {
   EXPECT_EQ(std::ranges::count(script.notes, "Ctrl-C again leaves, and so does /quit"), 2);
 }
 
-TEST_F(Chatting, TwoPressesWhileAnsweringLeaveToo) {
-  script.interrupt_after = "Long";
+TEST_F(Chatting, LeavesAtTwoPressesDuringAnAnswer) {
+  script.interrupt_after = "brave fox";
   script.presses = 2;
   script.types("Tell me a story about a brave fox.");
   script.types("this is not heard");
@@ -175,7 +184,7 @@ TEST_F(Chatting, TwoPressesWhileAnsweringLeaveToo) {
   EXPECT_EQ(script.lines.size(), 1u);
 }
 
-TEST_F(Chatting, IsTheSameAfterSavingAndLoading) {
+TEST_F(Chatting, RoundTripsThroughSaveAndLoad) {
   const std::string path = (temporary / "chat.json").string();
   script.types("Hello!");
   script.types("/save " + path);
@@ -190,7 +199,7 @@ TEST_F(Chatting, IsTheSameAfterSavingAndLoading) {
   EXPECT_GT(chat->last()->statistics.reused_tokens, 15u);
 }
 
-TEST_F(Chatting, SurvivesFilesThatAreNotThereOrWrong) {
+TEST_F(Chatting, SurvivesMissingAndWrongFiles) {
   const std::string path = temporary.write("chat.json", R"([{"role":"user","content":"Hello!"}])").string();
   temporary.write("chat.json.state", "not a state");
   script.types("/load " + (temporary / "nowhere").string());
@@ -223,7 +232,7 @@ TEST_F(Chatting, KnowsItsCommands) {
   EXPECT_EQ(script.lines.size(), 1u);
 }
 
-TEST_F(Chatting, TakesOnlyOneLineOfOneWordForACommand) {
+TEST_F(Chatting, TreatsOnlyOneLineOfOneWordAsACommand) {
   flags.reply.max_tokens = 1;
   script.types("/etc/passwd is a file");
   script.types("/help\nis what I need");
@@ -233,7 +242,7 @@ TEST_F(Chatting, TakesOnlyOneLineOfOneWordForACommand) {
   EXPECT_EQ(chat->conversation().messages().size(), 6u);
 }
 
-TEST_F(Chatting, AnswersAgainWithAnotherSeed) {
+TEST_F(Chatting, RegeneratesWithAnotherSeed) {
   flags.sampling.temperature = 1.5;
   flags.sampling.seed = "5";
   flags.reply.max_tokens = 30;
@@ -249,8 +258,8 @@ TEST_F(Chatting, AnswersAgainWithAnotherSeed) {
   EXPECT_EQ(script.written, both);  // and yet it is the same each time
 }
 
-TEST_F(Chatting, SaysWhenAQuestionIsTooLong) {
-  flags.engine.context = 32;
+TEST_F(Chatting, ReportsAQuestionThatIsTooLong) {
+  flags.engine.options.context = 32;
   script.types(std::string(400, 'x'));
   script.types("Hello!");
   run();
@@ -259,12 +268,31 @@ TEST_F(Chatting, SaysWhenAQuestionIsTooLong) {
   EXPECT_EQ(script.written, "Hello! What would you like to hear about?\n");
 }
 
-TEST_F(Chatting, ShowsHowFarALongPromptIs) {
-  flags.engine.step_rows = 4;
+TEST_F(Chatting, ShowsProgressOfALongPrompt) {
+  flags.engine.options.step_rows = 4;
   script.types("Tell me a story about a brave fox.");
   run();
   EXPECT_THAT(script.progress_lines, testing::Contains(HasSubstr("reading the prompt: 4 of 17 tokens")));
   EXPECT_EQ(script.progress_lines.back(), "");
+}
+
+TEST_F(Chatting, EchoesInputFromAPipe) {
+  script.types("What is\n17 + 25?");
+  script.types("/undo");
+  script.shows_what_is_typed = false;
+  run(false);
+  ASSERT_EQ(script.notes.size(), 4u);
+  EXPECT_EQ(script.notes[0], "> What is\n... 17 + 25?");
+  EXPECT_THAT(script.notes[1], HasSubstr("tok/s"));
+  EXPECT_EQ(script.notes[2], "> /undo");
+  EXPECT_EQ(script.written, "17 + 25 = 42.\n");
+}
+
+TEST_F(Chatting, DoesNotEchoWhenItIsQuiet) {
+  script.types("What is 17 + 25?");
+  script.shows_what_is_typed = false;
+  run();
+  EXPECT_THAT(script.notes, IsEmpty());
 }
 
 TEST_F(Chatting, BeginsWithABanner) {
@@ -274,7 +302,7 @@ TEST_F(Chatting, BeginsWithABanner) {
   ASSERT_TRUE(talk);
   Chat(files, *std::move(talk), script, false).show_banner();
   EXPECT_THAT(script.notes.at(0), HasSubstr("1 thread · fast"));
-  EXPECT_THAT(script.notes.at(0), HasSubstr("8 layers, 64 experts, 4 a token"));
+  EXPECT_THAT(script.notes.at(0), HasSubstr("8 layers, 64 experts, 4 per token"));
   EXPECT_THAT(script.notes.at(0), HasSubstr("memory  "));
 }
 

@@ -1,19 +1,22 @@
-#include "cli/doctor_page.h"
+#include "cli/commands/doctor.h"
 
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
+#include <memory>
 
 #include "base/json.h"
 #include "base/printable.h"
 #include "base/sizes.h"
+#include "cli/console.h"
 #include "cli/wrapped.h"
 
 namespace moeflux::cli {
 namespace {
 
-// "7,077,888 B (7.08 MB)"; what is 0 is unknown.
-std::string exact(std::uint64_t bytes) {
+// "7,077,888 B (7.08 MB)", or "unknown" for 0.
+std::string known_bytes(std::uint64_t bytes) {
   if (bytes == 0) return "unknown";
   return fmt::format("{} B ({})", with_thousands(bytes), human_bytes(bytes));
 }
@@ -24,7 +27,7 @@ std::string describe_cores(const Machine& machine) {
 
 std::string describe_limit(const Machine& machine) {
   if (!machine.cgroup_limit_bytes) return "none";
-  return fmt::format("{}, {} used", exact(*machine.cgroup_limit_bytes),
+  return fmt::format("{}, {} used", known_bytes(*machine.cgroup_limit_bytes),
                      human_bytes(machine.cgroup_used_bytes.value_or(0)));
 }
 
@@ -48,7 +51,7 @@ std::string describe_locked_memory(const DriveDiagnosis& drive) {
   if (!drive.locked_memory_limit_bytes) return "no limit";
   const std::uint64_t limit = *drive.locked_memory_limit_bytes;
   const bool is_exempt = drive.has_fixed_buffers && drive.fixed_buffer_bytes > limit;
-  return fmt::format("{} at most{}", limit == 0 ? "0 B" : exact(limit),
+  return fmt::format("{} at most{}", limit == 0 ? "0 B" : known_bytes(limit),
                      is_exempt ? ", but this user is exempt" : "");
 }
 
@@ -60,7 +63,7 @@ std::string describe_fixed_buffers(const DriveDiagnosis& drive) {
                      drive.has_fixed_buffers ? "registered" : "refused");
 }
 
-// Of all drives that were tried, each once.
+// The refusals of all drives tried, each once.
 std::vector<std::string> refusals_of(const DriveDiagnosis& drive) {
   std::vector<std::string> refusals;
   for (const DriveTried& tried : drive.tried)
@@ -109,12 +112,12 @@ std::string render_page(const Diagnosis& diagnosis) {
                              : "not on this processor");
     label = "";
   }
-  line("memory", "total", exact(machine.memory_total_bytes));
-  line("", "available", exact(machine.memory_available_bytes));
+  line("memory", "total", known_bytes(machine.memory_total_bytes));
+  line("", "available", known_bytes(machine.memory_available_bytes));
   line("", "cgroup limit", describe_limit(machine));
-  line("", "usable", exact(machine.usable_memory_bytes()));
+  line("", "usable", known_bytes(machine.usable_memory_bytes()));
   line("huge pages", "mode", machine.transparent_huge_pages);
-  line("", "page", exact(machine.huge_page_bytes));
+  line("", "page", known_bytes(machine.huge_page_bytes));
   line("", "tried", describe_probe(diagnosis.huge_pages));
   const DriveDiagnosis& drive = diagnosis.drive;
   line("drive", "folder", drive.folder.native());
@@ -149,6 +152,17 @@ std::string render_json(const Diagnosis& diagnosis) {
                         {"granted_bytes", diagnosis.huge_pages.granted_bytes}};
   json["drive"] = drive_json(diagnosis.drive);
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+Command add_doctor(CLI::App& program) {
+  CLI::App* const parser =
+      program.add_subcommand("doctor", "Describe this machine and what moeflux can use of it");
+  const auto as_json = std::make_shared<bool>(false);
+  parser->add_flag("--json", *as_json, "Print the same numbers as JSON");
+  return {parser, [as_json](const Shell& shell) {
+            const Diagnosis diagnosis = diagnose(shell.files, folder_of_models(shell.files, shell.places));
+            return finish(write_output(*as_json ? render_json(diagnosis) : render_page(diagnosis)));
+          }};
 }
 
 }  // namespace moeflux::cli

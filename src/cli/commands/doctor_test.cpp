@@ -1,4 +1,4 @@
-#include "cli/doctor_page.h"
+#include "cli/commands/doctor.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include "base/sizes.h"
 #include "cli/wrapped.h"
 #include "io/posix_file_system.h"
-#include "io/temporary_directory.h"
+#include "io/testing/temporary_directory.h"
 
 namespace moeflux::cli {
 namespace {
@@ -43,7 +43,7 @@ Diagnosis sick() {
   return diagnosis;
 }
 
-TEST(DoctorPage, SaysWhatTheMachineIs) {
+TEST(DoctorPage, DescribesTheMachine) {
   const std::string page = render_page(sick());
   EXPECT_THAT(page, HasSubstr("processor   A Processor\n"));
   EXPECT_THAT(page, HasSubstr("cores       8 physical, 16 logical\n"));
@@ -74,7 +74,7 @@ TEST(DoctorPage, HasTheSameNumbersAsJson) {
   EXPECT_EQ(json["huge_pages"]["granted_bytes"], 8 * kMiB);
 }
 
-TEST(DoctorPage, SaysHowFilesAreReadAndWhatWouldHelp) {
+TEST(DoctorPage, StatesHowFilesAreReadAndRemedies) {
   const std::string page = render_page(sick());
   EXPECT_THAT(page, HasSubstr("drive       folder        /models\n"));
   EXPECT_THAT(page, HasSubstr("\n            direct reads  work here\n"));
@@ -95,7 +95,7 @@ TEST(DoctorPage, SaysHowFilesAreReadAndWhatWouldHelp) {
   EXPECT_THAT(render_page(well), Not(HasSubstr("note")));
 }
 
-TEST(DoctorPage, SaysWhichDriveIsTakenInsteadAndEachReasonOnce) {
+TEST(DoctorPage, StatesTheFallbackDriveAndEachReasonOnce) {
   Diagnosis without_uring = sick();
   without_uring.drive.tried[0] = {
       DriveKind::uring, DriveKind::pread, "8 threads, direct reads", {"io_uring is refused (EPERM)"}};
@@ -114,7 +114,7 @@ TEST(DoctorPage, SaysWhichDriveIsTakenInsteadAndEachReasonOnce) {
   EXPECT_EQ(page.find("EINVAL"), page.rfind("EINVAL"));
 }
 
-TEST(DoctorPage, SaysSoWhereTheFolderCannotBeWritten) {
+TEST(DoctorPage, ReportsAFolderThatCannotBeWritten) {
   Diagnosis diagnosis = sick();
   diagnosis.drive.tried.clear();
   diagnosis.drive.problem = "cannot make a folder in '/models': Permission denied";
@@ -154,14 +154,14 @@ TEST(DoctorPage, ShowsTheLimitOfAControlGroup) {
   EXPECT_EQ(Json::parse(render_json(diagnosis))["memory"]["cgroup_limit_bytes"], 8 * kGiB);
 }
 
-TEST(DoctorPage, SaysWhatIsUnknown) {
+TEST(DoctorPage, MarksUnknownValues) {
   const std::string page = render_page(Diagnosis{});
   EXPECT_THAT(page, HasSubstr("processor   unknown\n"));
   EXPECT_THAT(page, HasSubstr("total         unknown\n"));
   EXPECT_THAT(page, HasSubstr("tried         no memory to try it with\n"));
 }
 
-TEST(DoctorPage, LetsNoControlCharacterThroughAndKeepsItsColumns) {
+TEST(DoctorPage, ReplacesControlCharactersAndKeepsItsColumns) {
   Diagnosis diagnosis = sick();
   diagnosis.machine.processor = "\x1b[31m" + std::string(300, 'x');
   diagnosis.machine.transparent_huge_pages = "\a";
@@ -172,7 +172,7 @@ TEST(DoctorPage, LetsNoControlCharacterThroughAndKeepsItsColumns) {
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), kPageColumns) << line;
 }
 
-TEST(DoctorPage, OfThisMachineNamesTheKernelsThatAreChosen) {
+TEST(DoctorPage, NamesTheChosenKernelsOfThisMachine) {
   PosixFileSystem files;
   const TemporaryDirectory folder;
   const Diagnosis diagnosis = diagnose(files, folder.path());

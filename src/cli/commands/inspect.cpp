@@ -1,14 +1,23 @@
-// The two faces of a ModelSummary.
+#include "cli/commands/inspect.h"
 
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
+#include <memory>
+#include <utility>
 
 #include "base/json.h"
 #include "base/overloaded.h"
 #include "base/sizes.h"
-#include "cli/inspect.h"
+#include "cli/console.h"
 #include "cli/wrapped.h"
+#include "model/packed_model.h"
+#include "pack/journal.h"
+#include "pack/synthetic/checkpoint.h"
+#include "pack/synthetic/shapes.h"
+#include "source/matrix_reader.h"
+#include "source/source_model.h"
 
 namespace moeflux::cli {
 namespace {
@@ -26,7 +35,8 @@ class Page {
   std::string out_;
 };
 
-// Names of mixers or mlps with how many layers have each, in order of appearance: "6 gated_delta_net, 2 ...".
+// Names of mixers or MLPs with the number of layers that have each, in order of appearance: "6
+// gated_delta_net, 2 ...".
 std::vector<std::pair<std::string, std::uint32_t>> count_kinds(const ModelConfig& config, bool mixers) {
   std::vector<std::pair<std::string, std::uint32_t>> kinds;
   for (const LayerConfig& layer : config.layers) {
@@ -50,7 +60,7 @@ std::string list_kinds(const ModelConfig& config, bool mixers) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-// The routed experts' config: the same in every MoE layer of the families that we read.
+// The config of the routed experts, which is the same in every MoE layer of the supported families.
 const MoeConfig* moe_of(const ModelConfig& config) {
   for (const LayerConfig& layer : config.layers)
     if (const auto* moe = std::get_if<MoeConfig>(&layer.mlp)) return moe;
@@ -95,13 +105,13 @@ void encoding_lines(Page& page, std::string_view label, const std::vector<Encodi
   }
 }
 
-// A path longer than a line keeps its end, which tells more.
+// Keeps the end of a path that is longer than a line: it tells more than the start.
 std::string fit_path(const std::string& path) {
   const std::size_t room = kPageColumns - kLabelColumns;
   if (path.size() <= room) return path;
   std::size_t start = path.size() - (room - 3);
   while (start < path.size() && (static_cast<unsigned char>(path[start]) & 0xC0) == 0x80) ++start;
-  return "..." + path.substr(start);  // never half a UTF-8 character
+  return "..." + path.substr(start);  // a whole UTF-8 character
 }
 
 Json encodings_json(const std::vector<EncodingUse>& uses) {
@@ -115,6 +125,69 @@ Json kinds_json(const ModelConfig& config, bool mixers) {
   Json kinds = Json::object();
   for (const auto& [name, count] : count_kinds(config, mixers)) kinds[name] = count;
   return kinds;
+}
+
+Status check_matrix(const SourceModel& model, const std::string& name, const SourceMatrix& matrix,
+                    CheckReport& report) {
+  MF_TRY_STATUS(decode_rows(model.catalog(), matrix, name,
+                            [](std::uint64_t, std::span<const float>) -> Status { return {}; }));
+  ++report.matrices;
+  report.weights += matrix.rows * matrix.cols;
+  return {};
+}
+
+// Decodes every weight of the model. Stops at the first that cannot be read or is not finite.
+Result<CheckReport> check_weights(const SourceModel& model) {
+  CheckReport report;
+  for (const NamedMatrix& named : model.resident())
+    MF_TRY_STATUS(check_matrix(model, named.name, named.matrix, report));
+  for (std::uint32_t i = 0; i < model.config().layers.size(); ++i) {
+    const SourceExperts* experts = model.experts(LayerId(i));
+    if (experts == nullptr) continue;
+    for (std::uint32_t e = 0; e < experts->count(); ++e) {
+      const ExpertKey key{LayerId(i), ExpertId(e)};
+      const ExpertMatrices expert = experts->expert(key.expert);
+      MF_TRY_STATUS(check_matrix(model, expert_matrix_name(key, "gate_proj"), expert.gate, report));
+      MF_TRY_STATUS(check_matrix(model, expert_matrix_name(key, "up_proj"), expert.up, report));
+      MF_TRY_STATUS(check_matrix(model, expert_matrix_name(key, "down_proj"), expert.down, report));
+    }
+  }
+  return report;
+}
+
+std::string render(const ModelSummary& summary, const InspectFlags& flags, const CheckReport* checked) {
+  return flags.json ? render_json(summary, checked) : render_page(summary, checked);
+}
+
+Result<std::string> inspect_source(FileSystem& files, const InspectFlags& flags) {
+  MF_TRY(const SourceModel model, SourceModel::open(files, flags.path));
+  MF_TRY(const ModelSummary summary, model.summarise());
+  if (!flags.check) return render(summary, flags, nullptr);
+  MF_TRY(const CheckReport checked, check_weights(model));
+  return render(summary, flags, &checked);
+}
+
+Result<std::string> inspect_packed(FileSystem& files, const InspectFlags& flags) {
+  if (flags.check)
+    return Error{
+        ErrorCode::invalid_argument,
+        fmt::format("{}: --check is for sources; 'moeflux verify' reads a packed model", flags.path)};
+  MF_TRY(const PackedModel model, PackedModel::open(files, flags.path));
+  return render(model.summarise(), flags, nullptr);
+}
+
+// Inspects a published model by name: what it would be on disk, from its headers alone.
+Result<std::string> inspect_shape(FileSystem& files, const InspectFlags& flags) {
+  MF_TRY(const std::string config, shape_config(files, flags.path));
+  SyntheticOptions synthetic;
+  synthetic.directory = flags.path;
+  MF_TRY(SyntheticCheckpoint checkpoint, SyntheticCheckpoint::make(config, synthetic));
+  MF_TRY(const SourceModel model, SourceModel::open(checkpoint, checkpoint.directory()));
+  MF_TRY(ModelSummary summary, model.summarise());
+  summary.notes.insert(summary.notes.begin(),
+                       "nothing of this is on disk: the shape of the published model, with "
+                       "made-up weights in 4 bits");
+  return render(summary, flags, nullptr);
 }
 
 }  // namespace
@@ -185,6 +258,30 @@ std::string render_json(const ModelSummary& summary, const CheckReport* checked)
   if (checked != nullptr) json["checked"] = {{"matrices", checked->matrices}, {"weights", checked->weights}};
   json["notes"] = summary.notes;
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+Result<std::string> inspect(FileSystem& files, const InspectFlags& flags) {
+  MF_TRY(const bool exists, files.exists(flags.path));
+  if (!exists && is_builtin_shape(flags.path)) return inspect_shape(files, flags);
+  MF_TRY(const bool packed, PackedModel::is_at(files, flags.path));
+  if (packed) return inspect_packed(files, flags);
+  MF_TRY(const bool unfinished, files.exists(std::filesystem::path(flags.path) / kJournalName));
+  if (unfinished)
+    return Error{
+        ErrorCode::not_found,
+        fmt::format("{}: packing it was interrupted; run the same 'moeflux pack' again", flags.path)};
+  return inspect_source(files, flags);
+}
+
+Command add_inspect(CLI::App& program) {
+  CLI::App* const parser = program.add_subcommand("inspect", "Describe a model on disk, without loading it");
+  const auto flags = std::make_shared<InspectFlags>();
+  parser
+      ->add_option("PATH", flags->path, "A checkpoint, the original's artifacts, a packed model, or a shape")
+      ->required();
+  parser->add_flag("--json", flags->json, "Print the same numbers as JSON");
+  parser->add_flag("--check", flags->check, "Also read and decode every weight; stop at the first bad one");
+  return {parser, [flags](const Shell& shell) { return finish(inspect(shell.files, *flags)); }};
 }
 
 }  // namespace moeflux::cli

@@ -1,4 +1,4 @@
-#include "cli/inspect.h"
+#include "cli/commands/inspect.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,16 +11,19 @@
 
 #include "base/json.h"
 #include "base/sizes.h"
+#include "base/testing/states.h"
 #include "cli/wrapped.h"
-#include "io/faulty_file_system.h"
 #include "io/posix_file_system.h"
-#include "io/temporary_directory.h"
+#include "io/testing/faulty_file_system.h"
+#include "io/testing/temporary_directory.h"
 #include "source/source_model.h"
 #include "source/testing/goldens.h"
 #include "source/testing/original_builder.h"
 
 namespace moeflux::cli {
 namespace {
+
+using test::States;
 
 using testing::HasSubstr;
 using testing::Not;
@@ -81,8 +84,8 @@ struct Inspection : testing::Test {
   PosixFileSystem disk;
   FaultyFileSystem files{disk};
 
-  std::string run(const InspectOptions& options) {
-    auto output = inspect(files, options);
+  std::string run(const InspectFlags& flags) {
+    auto output = inspect(files, flags);
     EXPECT_TRUE(output) << output.error().message();
     return output ? *output : "";
   }
@@ -109,7 +112,7 @@ TEST_P(InspectionOf, HasTheSameNumbersAsPageAndAsJson) {
   expect_fits(page);
 }
 
-TEST_P(InspectionOf, PutsEachNumberBehindItsName) {
+TEST_P(InspectionOf, PutsEachNumberAfterItsName) {
   const std::string page = run({.path = path()});
   const Json json = Json::parse(run({.path = path(), .json = true}));
   const auto bytes = [&](const char* key) {
@@ -146,7 +149,7 @@ INSTANTIATE_TEST_SUITE_P(, InspectionOf,
 
 using InspectionPage = Inspection;
 
-TEST_F(InspectionPage, FitsItsColumnsWhateverThePathAndTheNotes) {
+TEST_F(InspectionPage, FitsItsColumnsForAnyPathAndNotes) {
   ModelSummary summary = summary_of(golden("qwen35moe-tiny-mlx4"));
   const std::string word(250, 'x');
   std::string sentence, umlauts;
@@ -175,7 +178,7 @@ TEST_F(InspectionPage, LosesNoWordOfALongNote) {
   EXPECT_EQ(Json::parse(render_json(summary, nullptr))["notes"][0], summary.notes[0]);
 }
 
-TEST_F(InspectionPage, ShowsBothEndsWhereExpertsDiffer) {
+TEST_F(InspectionPage, ShowsBothSizesIfExpertsDiffer) {
   ModelSummary summary = summary_of(golden("qwen35moe-tiny-mlx4"));
   summary.smallest_expert_bytes = 900;
   summary.largest_expert_bytes = 13824;
@@ -185,7 +188,7 @@ TEST_F(InspectionPage, ShowsBothEndsWhereExpertsDiffer) {
   EXPECT_EQ(json["bytes"]["largest_expert"], 13824);
 }
 
-TEST_F(InspectionPage, MentionsSkippedBytesAndTiedEmbeddingsOnlyWhereThereAreAny) {
+TEST_F(InspectionPage, MentionsSkippedBytesAndTiedEmbeddingsOnlyIfAny) {
   ModelSummary summary = summary_of(golden("qwen35moe-tiny-mlx4"));
   EXPECT_THAT(render_page(summary, nullptr), Not(HasSubstr("skipped")));
   EXPECT_THAT(render_page(summary, nullptr), Not(HasSubstr("tied")));
@@ -195,7 +198,7 @@ TEST_F(InspectionPage, MentionsSkippedBytesAndTiedEmbeddingsOnlyWhereThereAreAny
   EXPECT_THAT(render_page(summary, nullptr), HasSubstr("tied embeddings"));
 }
 
-TEST_F(Inspection, SaysWhatItChecked) {
+TEST_F(Inspection, ReportsWhatItChecked) {
   const std::string page =
       run({.path = golden("qwen35moe-tiny-mlx4").string(), .json = false, .check = true});
   EXPECT_THAT(page, HasSubstr("read and decoded, all finite"));
@@ -219,7 +222,7 @@ TEST_F(Inspection, ReadsEveryWeightToCheckAndNoneOtherwise) {
   EXPECT_LT(without_check, weights / 10);
 }
 
-TEST_F(Inspection, ThatChecksStopsAtTheFirstWeightThatIsNotANumber) {
+TEST_F(Inspection, StopsItsCheckAtTheFirstWeightThatIsNotFinite) {
   TemporaryDirectory temporary;
   const TinyCheckpoint tiny = tiny_qwen_hugging_face();
   SafetensorsBuilder builder;
@@ -239,15 +242,15 @@ TEST_F(Inspection, ThatChecksStopsAtTheFirstWeightThatIsNotANumber) {
               HasSubstr("'layers.1.mlp.experts.0.down_proj', row 0: the weight of column 0 is "));
 }
 
-TEST_F(Inspection, GivesTheErrorOfTheModelThatDoesNotOpen) {
+TEST_F(Inspection, ReturnsTheErrorOfOpening) {
   TemporaryDirectory temporary;
   const auto output = inspect(files, {.path = (temporary / "nowhere").string()});
   ASSERT_FALSE(output);
   EXPECT_EQ(output.error().code(), ErrorCode::not_found);
-  EXPECT_THAT(output.error().message(), HasSubstr("nowhere"));
+  EXPECT_THAT(output, States("nowhere"));
 }
 
-TEST_F(Inspection, OfTheOriginalsArtifactsNotesWhatIsAssumed) {
+TEST_F(Inspection, NotesAssumptionsAboutTheOriginalsArtifacts) {
   TemporaryDirectory temporary;
   original_of(tiny_qwen_mlx()).write(temporary, "model", "model");
   const std::string page = run({.path = (temporary / "model").string(), .json = false, .check = true});

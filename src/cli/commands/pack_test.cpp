@@ -1,4 +1,4 @@
-#include "cli/packing.h"
+#include "cli/commands/pack.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,15 +10,20 @@
 
 #include "base/json.h"
 #include "base/sizes.h"
-#include "cli/inspect.h"
+#include "base/testing/states.h"
+#include "cli/commands/inspect.h"
+#include "cli/commands/synth.h"
+#include "cli/commands/verify.h"
 #include "io/posix_file_system.h"
-#include "io/temporary_directory.h"
+#include "io/testing/temporary_directory.h"
 #include "model/packed_model.h"
 #include "source/testing/goldens.h"
 #include "source/testing/tiny_models.h"
 
 namespace moeflux::cli {
 namespace {
+
+using test::States;
 
 using testing::HasSubstr;
 using testing::Not;
@@ -53,7 +58,7 @@ using VerifyCommandLine = PackingCommands;
 using SynthCommandLine = PackingCommands;
 using InspectCommandLine = PackingCommands;
 
-TEST_F(PackCommandLine, SaysWhatItWroteAndItsFingerprint) {
+TEST_F(PackCommandLine, ReportsWhatItWroteAndItsFingerprint) {
   const std::string text = said(run_pack(disk, {.source = source, .destination = destination, .bits = {}}));
   const auto model = PackedModel::open(disk, destination);
   ASSERT_TRUE(model) << model.error().message();
@@ -63,32 +68,50 @@ TEST_F(PackCommandLine, SaysWhatItWroteAndItsFingerprint) {
   EXPECT_THAT(text, Not(HasSubstr("of an earlier run")));
 }
 
-TEST_F(PackCommandLine, GivesTheErrorsOfWhatItDoes) {
+TEST_F(PackCommandLine, ReturnsTheErrorsOfPacking) {
   const std::string nowhere = (temporary / "nowhere").string();
   EXPECT_EQ(refused(run_pack(disk, {.source = nowhere, .destination = destination, .bits = {}})).code(),
             ErrorCode::not_found);
   EXPECT_THAT(refused(run_pack(disk, {.source = source, .destination = destination, .bits = 8})).message(),
               HasSubstr("--bits is for BF16 and FP8 sources"));
   (void)said(run_pack(disk, {.source = source, .destination = destination, .bits = {}}));
-  EXPECT_THAT(refused(run_pack(disk, {.source = source, .destination = destination, .bits = {}})).message(),
-              HasSubstr("a packed model is here already"));
+  const std::string other = tiny_deepseek_mlx().write(temporary, "other").string();
+  const Error taken = refused(run_pack(disk, {.source = other, .destination = destination, .bits = {}}));
+  EXPECT_EQ(taken.code(), ErrorCode::invalid_argument);
+  EXPECT_THAT(taken.message(), States(destination, "another source"));
 }
 
-TEST_F(VerifyCommandLine, SaysThatASoundModelIsSound) {
+TEST_F(PackCommandLine, SaysThatAFinishedPackIsAlreadyPacked) {
+  (void)said(run_pack(disk, {.source = source, .destination = destination, .bits = {}}));
+  const std::string text = said(run_pack(disk, {.source = source, .destination = destination, .bits = {}}));
+  EXPECT_THAT(text, HasSubstr("\nalready packed\n"));
+  EXPECT_THAT(text, Not(HasSubstr("wrote")));
+}
+
+TEST_F(PackCommandLine, SaysThatItsSourceIsAPackedModel) {
+  (void)said(run_pack(disk, {.source = source, .destination = destination, .bits = {}}));
+  const std::string again = (temporary / "again").string();
+  const Error error = refused(run_pack(disk, {.source = destination, .destination = again, .bits = {}}));
+  EXPECT_EQ(error.code(), ErrorCode::unsupported);
+  EXPECT_THAT(error.message(), States(destination, "packed model already"));
+  EXPECT_FALSE(std::filesystem::exists(again));
+}
+
+TEST_F(VerifyCommandLine, ReportsASoundModel) {
   (void)said(run_pack(disk, {.source = source, .destination = destination, .bits = {}}));
   EXPECT_THAT(said(run_verify(disk, {.path = destination, .jobs = 2})),
               StartsWith(destination + ": sound: "));
 }
 
-TEST_F(VerifyCommandLine, NamesWhatHasChangedAndFails) {
+TEST_F(VerifyCommandLine, NamesChangedPartsAndFails) {
   (void)said(run_pack(disk, {.source = source, .destination = destination, .bits = {}}));
   flip(destination + "/experts/layer_001.bin", 0);
   flip(destination + "/resident.bin", 0);
   const Error error = refused(run_verify(disk, {.path = destination}));
   EXPECT_EQ(error.code(), ErrorCode::corrupt_data);
-  EXPECT_THAT(error.message(), HasSubstr("tensor 'layers.0.input_layernorm' has changed"));
+  EXPECT_THAT(error, States("tensor 'layers.0.input_layernorm'"));
   EXPECT_THAT(error.message(), HasSubstr("\nmoeflux: "));
-  EXPECT_THAT(error.message(), HasSubstr("the record of layer 1, expert 0 has changed"));
+  EXPECT_THAT(error, States("layer 1", "expert 0"));
   EXPECT_THAT(error.message(), Not(HasSubstr("more")));
 }
 
@@ -103,25 +126,25 @@ TEST_F(VerifyCommandLine, ShowsNoMoreThanTwentyFindings) {
               testing::EndsWith("\nmoeflux: and 5 more"));
 }
 
-TEST_F(VerifyCommandLine, RefusesWhatIsNoPackedModel) {
-  EXPECT_THAT(refused(run_verify(disk, {.path = source})).message(), HasSubstr("manifest.json"));
+TEST_F(VerifyCommandLine, RejectsWhatIsNotAPackedModel) {
+  EXPECT_THAT(refused(run_verify(disk, {.path = source})), States("manifest.json"));
 }
 
 TEST_F(SynthCommandLine, PacksAModelThatVerifies) {
-  SynthCommand command{.shape = shape, .destination = destination, .layers = 4, .experts = 4, .source = {}};
-  EXPECT_THAT(said(run_synth(disk, command)), HasSubstr(" 16 records, fingerprint "));
+  SynthFlags flags{.shape = shape, .destination = destination, .layers = 4, .experts = 4, .source = {}};
+  EXPECT_THAT(said(run_synth(disk, flags)), HasSubstr(" 16 records, fingerprint "));
   EXPECT_THAT(said(run_verify(disk, {.path = destination})), HasSubstr(": sound: "));
   const auto first = PackedModel::open(disk, destination);
   ASSERT_TRUE(first);
   EXPECT_EQ(first->config().layers.size(), 4u);
-  command.destination = (temporary / "again").string();
-  command.jobs = 3;
-  (void)said(run_synth(disk, command));
-  EXPECT_EQ(PackedModel::open(disk, command.destination)->manifest(), first->manifest());
-  command.destination = (temporary / "another").string();
-  command.seed = 1;
-  (void)said(run_synth(disk, command));
-  EXPECT_NE(PackedModel::open(disk, command.destination)->manifest().fingerprint,
+  flags.destination = (temporary / "again").string();
+  flags.jobs = 3;
+  (void)said(run_synth(disk, flags));
+  EXPECT_EQ(PackedModel::open(disk, flags.destination)->manifest(), first->manifest());
+  flags.destination = (temporary / "another").string();
+  flags.seed = 1;
+  (void)said(run_synth(disk, flags));
+  EXPECT_NE(PackedModel::open(disk, flags.destination)->manifest().fingerprint,
             first->manifest().fingerprint);
 }
 
@@ -145,7 +168,7 @@ TEST_F(SynthCommandLine, WritesSourcesThatOpenAndPack) {
   }
 }
 
-TEST_F(SynthCommandLine, OfMlxFilesPackedIsThePackedModelMadeAtOnce) {
+TEST_F(SynthCommandLine, GivesTheSameModelDirectlyAndThroughMlxFiles) {
   const std::string made = (temporary / "made").string(), packed = (temporary / "of_files").string();
   (void)said(
       run_synth(disk, {.shape = shape, .destination = made, .layers = 4, .experts = 4, .source = "mlx"}));
@@ -155,7 +178,7 @@ TEST_F(SynthCommandLine, OfMlxFilesPackedIsThePackedModelMadeAtOnce) {
   EXPECT_EQ(PackedModel::open(disk, packed)->manifest(), PackedModel::open(disk, destination)->manifest());
 }
 
-TEST_F(SynthCommandLine, RefusesShapesAndFormatsThatThereAreNot) {
+TEST_F(SynthCommandLine, RejectsUnknownShapesAndFormats) {
   EXPECT_THAT(
       refused(
           run_synth(

@@ -59,8 +59,7 @@ std::size_t column_of_line(std::string_view text, std::size_t begin, std::size_t
   return begin;
 }
 
-// Where the last run of clusters that are `wanted` and begin before `end` begins; 0 if there is none.
-// Forwards, because each step backwards may have to look far for a known border.
+// Start of the last run of `wanted` clusters that begins before `end`; 0 if there is none.
 template <class Wanted>
 std::size_t last_run_before(std::string_view text, std::size_t end, const Wanted& wanted) {
   std::size_t begin = 0;
@@ -78,8 +77,8 @@ std::size_t last_run_before(std::string_view text, std::size_t end, const Wanted
 std::size_t EditBuffer::line_begin() const { return begin_of_line(text_, cursor_); }
 std::size_t EditBuffer::line_end() const { return end_of_line(text_, cursor_); }
 
-// Every change of the text goes through here. The cursor ends behind what was inserted, or behind the cluster
-// that this has become part of.
+// Every change of the text goes through here. The cursor ends after the inserted text, or after the cluster
+// that the text became part of.
 bool EditBuffer::replace(std::size_t begin, std::size_t end, std::string_view inserted) {
   MF_REQUIRE(begin <= end && end <= text_.size(), "what is replaced is part of the text");
   if (begin == end && inserted.empty()) return false;

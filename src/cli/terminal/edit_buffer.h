@@ -1,12 +1,12 @@
 #pragma once
-// The text that is being typed: UTF-8, a cursor, and what keys do to both.
+// The text being edited: UTF-8, a cursor, and the effect of keys on both.
 //
-// The cursor is always on a border between two grapheme clusters (utf8.h), so an accent is never parted from
-// its letter. Lines are parted by LF; "line" commands act on the one that has the cursor. What is killed
-// replaces the kept text that yank() brings back; kills that follow each other directly add up. Every change
-// can be undone, the oldest excepted when there are very many.
+// The cursor is always on a boundary between two grapheme clusters (utf8.h), so an accent is never separated
+// from its letter. Lines are separated by LF; "line" commands act on the line of the cursor. A kill replaces
+// the kept text that yank() inserts; consecutive kills accumulate. Every change can be undone, except the
+// oldest when there are very many.
 //
-// Commands return whether they did anything. No input or output. One thread at a time.
+// Commands return whether they changed anything. No input or output. One thread at a time.
 
 #include <cstddef>
 #include <deque>
@@ -24,15 +24,15 @@ class EditBuffer {
   std::size_t line_begin() const;                 // of the cursor's line
   std::size_t line_end() const;
 
-  // Any bytes: they are made valid, and CR LF and CR become LF. Nothing is inserted where the text would
-  // become longer than kMaxTextBytes.
+  // Inserts any bytes: they are made valid UTF-8, and CR LF and CR become LF. Inserts nothing if the text
+  // would exceed kMaxTextBytes.
   bool insert(std::string_view bytes);
-  // All of the text; the cursor goes to its end. A longer one than kMaxTextBytes is refused.
+  // Replaces the text and moves the cursor to its end. Rejects a text above kMaxTextBytes.
   bool replace_all(std::string_view bytes);
-  // The bytes from `begin` to the cursor, for completion; `begin` is at most the cursor and between two
-  // characters.
+  // Replaces the bytes from `begin` to the cursor, for completion. Requires: `begin` is at most the cursor
+  // and on a boundary.
   bool replace_before(std::size_t begin, std::string_view bytes);
-  // A new text begins: empty, with nothing to undo. What was killed stays.
+  // Starts a new text: empty, with nothing to undo. The killed text stays.
   void clear();
 
   bool left();
@@ -42,13 +42,13 @@ class EditBuffer {
   bool home();  // of the line
   bool end();
   bool text_end();
-  bool line_up();  // to the same column, counted in clusters, of the line above
+  bool line_up();  // to the same column of the line above, counted in clusters
   bool line_down();
 
   bool erase_before();
   bool erase_after();
-  bool kill_word_before();   // letters and digits, and what follows them up to the cursor
-  bool kill_space_before();  // all that is not white space
+  bool kill_word_before();   // letters and digits, and everything from there to the cursor
+  bool kill_space_before();  // everything up to white space
   bool kill_word_after();
   bool kill_to_line_end();  // at the end of a line: its LF
   bool kill_to_line_begin();
@@ -57,11 +57,11 @@ class EditBuffer {
   bool undo();
 
  private:
-  // `removed` stood at `begin`, where now are `inserted_bytes` others.
+  // Records that `inserted_bytes` bytes replaced `removed` at `begin`.
   struct Change {
     std::size_t begin, inserted_bytes, cursor_before;
     std::string removed;
-    bool typed;  // one of a run of characters that are undone together
+    bool typed;  // part of a run of characters that are undone together
   };
   enum class Direction { before, after };
 

@@ -51,7 +51,7 @@ TEST(EditBuffer, MovesAndErasesByGraphemeClusters) {
   EXPECT_EQ(shown(buffer), "|" + flag);
 }
 
-TEST(EditBuffer, KeepsTheCursorOutOfAClusterThatAnInsertionMakes) {
+TEST(EditBuffer, KeepsTheCursorOutsideAClusterMadeByAnInsertion) {
   EditBuffer buffer = with("ab|");
   buffer.home();
   buffer.right();
@@ -64,7 +64,7 @@ TEST(EditBuffer, KeepsTheCursorOutOfAClusterThatAnInsertionMakes) {
   EXPECT_EQ(joined.cursor(), joined.text().size());
 }
 
-TEST(EditBuffer, MakesWhatIsInsertedValid) {
+TEST(EditBuffer, MakesInsertedBytesValid) {
   EditBuffer buffer;
   buffer.insert("a\xFFz\xE2\x82\r\nb\rc");
   EXPECT_EQ(buffer.text(), "a\uFFFDz\uFFFD\nb\nc");
@@ -113,7 +113,7 @@ TEST(EditBuffer, ActsOnTheLineOfTheCursor) {
   EXPECT_EQ(shown(buffer), "first\nsecond\n|third");
 }
 
-TEST(EditBuffer, GoesUpAndDownInItsColumn) {
+TEST(EditBuffer, KeepsTheColumnWhenMovingUpAndDown) {
   EditBuffer buffer = with("\u6F22\u5B57x\ny\nab\u0301cd|");
   EXPECT_FALSE(buffer.line_down());
   EXPECT_TRUE(buffer.line_up());
@@ -152,7 +152,7 @@ TEST(EditBuffer, UndoesARunOfTypingAtOnce) {
   EXPECT_FALSE(buffer.undo());
 }
 
-TEST(EditBuffer, RefusesATextThatIsTooLong) {
+TEST(EditBuffer, RejectsATextThatIsTooLong) {
   EditBuffer buffer;
   EXPECT_TRUE(buffer.insert(std::string(kMaxTextBytes - 1, 'a')));
   EXPECT_TRUE(buffer.insert("b"));
@@ -162,7 +162,7 @@ TEST(EditBuffer, RefusesATextThatIsTooLong) {
   EXPECT_EQ(shown(buffer), "short|");
 }
 
-TEST(EditBuffer, IsQuickInALongTextWithoutAscii) {
+TEST(EditBuffer, IsFastInALongTextWithoutAscii) {
   std::string text;
   for (int i = 0; i < 100'000; ++i) text += "\u6F22";
   EditBuffer buffer;

@@ -1,7 +1,7 @@
 #pragma once
-// A very small terminal for tests: a grid of cells and the few sequences that screen_line.h may use. Whatever
-// else is written to it, and a character that wraps by itself, is a problem that it remembers. One thread at
-// a time.
+// A minimal terminal for tests: a grid of cells and the few sequences that screen_line.h and word_wrap.h use.
+// Anything else is recorded as a problem, and so is a character that reaches the edge of the screen unless
+// automatic wrapping is on. One thread at a time.
 
 #include <algorithm>
 #include <cstddef>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cli/terminal/utf8.h"
-#include "text/utf8_stream.h"
+#include "text/unicode/utf8_stream.h"
 
 namespace moeflux::cli {
 
@@ -20,7 +20,7 @@ class EmulatedScreen {
     rows_.resize(height);
   }
 
-  // Bytes in pieces of any size; a sequence may be split.
+  // Takes bytes in pieces of any size; a sequence may be split.
   void write(std::string_view bytes) {
     waiting_ += bytes;
     std::size_t at = 0;
@@ -32,7 +32,7 @@ class EmulatedScreen {
     waiting_.erase(0, at);
   }
 
-  // A row as text: cells that nothing was written to count as nothing at the end, as a space before.
+  // A row as text. Unwritten cells count as nothing at the end and as a space before text.
   std::string row(std::size_t index) const {
     std::string text;
     for (const std::string& cell : rows_[index]) text += cell.empty() ? " " : cell == kTail ? "" : cell;
@@ -47,8 +47,9 @@ class EmulatedScreen {
   std::size_t cursor_column() const { return column_; }
   bool is_wrap_pending() const { return column_ >= columns_; }
   const std::string& problem() const { return problem_; }
+  void set_automatic_wrap(bool is_on) { wraps_ = is_on; }
 
-  // Breaks every row again, as most terminals do; all of ours end with a line feed.
+  // Rewraps every row, as most terminals do; all of ours end with a line feed.
   void resize(std::size_t columns) {
     std::size_t used = rows_.size();
     while (used > row_ + 1 && rows_[used - 1].empty()) --used;
@@ -87,7 +88,7 @@ class EmulatedScreen {
     column = rows.back().size();
   }
 
-  // The widths of the characters that tests use, by a rule of its own.
+  // Widths of the characters that tests use, independent of cell_width().
   static std::size_t width_of(char32_t c) {
     if ((c >= 0x300 && c < 0x370) || c == 0x200D || c == 0xFE0F) return 0;
     return (c >= 0x1100 && c < 0x1160) || (c >= 0x3000 && c < 0xA000) || (c >= 0x1F300 && c < 0x1FA00) ? 2
@@ -109,6 +110,10 @@ class EmulatedScreen {
   }
 
   void put(const std::string& character, std::size_t width) {
+    if (wraps_ && column_ + width > columns_) {
+      line_feed();
+      column_ = 0;
+    }
     Row& row = rows_[row_];
     if (width == 0) {
       std::size_t before = column_;
@@ -147,6 +152,7 @@ class EmulatedScreen {
       case 'C': column_ = std::min(columns_ - 1, column_ + count()); break;
       case 'H': row_ = column_ = 0; break;
       case 'J': erase(parameters == "2"); break;
+      case 'K': erase_to_end(); break;
       case 'h':
       case 'l': brackets_pastes_ = bytes[final] == 'h'; break;
       default: problem_ += "the sequence " + std::string(bytes.substr(1, final)) + "; ";
@@ -162,7 +168,13 @@ class EmulatedScreen {
     for (std::size_t i = all ? 0 : row_ + 1; i < height_; ++i) rows_[i].clear();
   }
 
+  void erase_to_end() {
+    if (is_wrap_pending()) problem_ += "erasing where the wrap is pending; ";
+    rows_[row_].resize(std::min(rows_[row_].size(), column_));
+  }
+
   std::size_t columns_, height_;
+  bool wraps_ = false;
   std::vector<Row> rows_;
   std::size_t row_ = 0, column_ = 0;
   std::string waiting_, problem_;

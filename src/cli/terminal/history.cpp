@@ -32,7 +32,7 @@ std::string escaped(std::string_view entry) {
   return line;
 }
 
-// An escape that is none stands for itself.
+// An unknown escape stands for itself.
 std::string unescaped(std::string_view line) {
   std::string entry;
   for (std::size_t i = 0; i < line.size(); ++i) {
@@ -51,7 +51,7 @@ std::string quoted(const std::filesystem::path& path) {
   return fmt::format("'{}'", printable(path.native()));
 }
 
-// The last kMaxFileBytes of it, from the beginning of a line on.
+// The last kMaxFileBytes of the file, from the start of a line.
 Result<std::string> read_end(int fd, std::uint64_t size, const std::filesystem::path& path) {
   const std::uint64_t begin = size > kMaxFileBytes ? size - kMaxFileBytes : 0;
   std::string bytes(static_cast<std::size_t>(size - begin), '\0');
@@ -61,7 +61,7 @@ Result<std::string> read_end(int fd, std::uint64_t size, const std::filesystem::
         ::pread(fd, bytes.data() + have, bytes.size() - have, static_cast<off_t>(begin + have));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return system_error("reading the history " + quoted(path), errno);
-    if (got == 0) break;  // it became shorter meanwhile
+    if (got == 0) break;  // the file was truncated meanwhile
     have += static_cast<std::size_t>(got);
   }
   bytes.resize(have);
@@ -85,7 +85,7 @@ void History::add(std::string_view entry) {
 }
 
 Status History::load(const std::filesystem::path& path) {
-  // Not blocking: the path may be a pipe that nobody writes to.
+  // Nonblocking: the path may be a pipe without a writer.
   const OwnedFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (file.get() < 0 && errno == ENOENT) return {};
   if (file.get() < 0) return system_error("opening the history " + quoted(path), errno);
@@ -110,7 +110,7 @@ Status History::save(const std::filesystem::path& path) const {
   };
   std::string bytes;
   for (const std::string& entry : entries_) bytes += escaped(entry) + '\n';
-  // Emptied only after the mode is right: others must not read what is written from now on.
+  // Truncates only after setting the mode: other users must not read what is written from now on.
   const OwnedFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0600));
   if (file.get() < 0) return failed(errno);
   struct stat status {};

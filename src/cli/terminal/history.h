@@ -1,9 +1,9 @@
 #pragma once
-// What was entered before, oldest first, and the file that keeps it between runs.
+// The previous entries, oldest first, and the file that keeps them between runs.
 //
-// Bounded in entries and bytes; the oldest go. An entry that repeats the last one, an empty one, and one
-// longer than kMaxHistoryEntryBytes are not kept. The file has one entry a line, with a newline written as
-// "\n" and a backslash doubled; it belongs to its user alone (mode 0600). A damaged file costs at most its
+// Bounded in entries and bytes; the oldest are dropped. Empty entries, repetitions of the last entry, and
+// entries above kMaxHistoryEntryBytes are not kept. The file has one entry per line, with a newline written
+// as "\n" and a backslash doubled; only its owner can read it (mode 0600). A damaged file loses at most its
 // damaged entries. One thread at a time.
 
 #include <cstddef>
@@ -24,13 +24,13 @@ class History {
  public:
   explicit History(std::size_t max_entries = 1000) : max_entries_(max_entries) {}
 
-  // Any bytes; they are made fit for a text (clean_text).
+  // Adds any bytes; they are made valid text (clean_text).
   void add(std::string_view entry);
   const std::deque<std::string>& entries() const { return entries_; }
 
-  // Adds the entries of the file. No file is no entries. Of a file that is too long, its end counts.
+  // Adds the entries of the file. A missing file has none. Of a file that is too long, only its end counts.
   Status load(const std::filesystem::path& path);
-  // Writes all entries over what the file had.
+  // Replaces the file's content with all entries.
   Status save(const std::filesystem::path& path) const;
 
  private:
@@ -39,15 +39,15 @@ class History {
   std::deque<std::string> entries_;
 };
 
-// A walk through a history from a draft that is not part of it. The History outlives it and does not change
-// meanwhile.
+// A walk through a history from a draft that is not part of it. Requires: the History outlives it and does
+// not change meanwhile.
 class HistoryWalk {
  public:
   explicit HistoryWalk(const History& history) : history_(&history), at_(history.entries().size()) {}
 
-  // The entry before; `current`, if it is the draft, is kept for the way back. Nothing at the oldest.
+  // The previous entry; nullopt at the oldest. If `current` is the draft, it is kept for the way back.
   std::optional<std::string_view> older(std::string_view current);
-  // The entry after, at last the draft. Nothing where one is at the draft.
+  // The next entry, at last the draft; nullopt at the draft.
   std::optional<std::string_view> newer();
 
  private:

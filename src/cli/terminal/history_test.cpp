@@ -10,13 +10,15 @@
 #include <iterator>
 #include <string>
 
+#include "base/testing/states.h"
 #include "cli/terminal/entry.h"
 
 namespace moeflux::cli {
 namespace {
 
+using test::States;
+
 using testing::ElementsAre;
-using testing::HasSubstr;
 using testing::IsEmpty;
 
 struct HistoryFile : testing::Test {
@@ -65,7 +67,7 @@ TEST(History, WalksToTheOldestAndBackToTheDraft) {
   EXPECT_EQ(walk.newer(), std::nullopt);
 }
 
-TEST_F(HistoryFile, BringsBackWhatWasSaved) {
+TEST_F(HistoryFile, RestoresSavedEntries) {
   History saved;
   for (const char* entry : {"plain", "two\nlines\n", "back\\slash \\n", "\u6F22\U0001F600"}) saved.add(entry);
   ASSERT_TRUE(saved.save(path));
@@ -75,7 +77,7 @@ TEST_F(HistoryFile, BringsBackWhatWasSaved) {
   EXPECT_EQ(loaded.entries(), saved.entries());
 }
 
-TEST_F(HistoryFile, BelongsToItsUserAlone) {
+TEST_F(HistoryFile, IsReadableByItsOwnerOnly) {
   write("readable for all");
   ASSERT_EQ(::chmod(path.c_str(), 0644), 0);
   History history;
@@ -101,7 +103,7 @@ TEST_F(HistoryFile, MayBeDamaged) {
   EXPECT_THAT(history.entries(), ElementsAre("good", "\uFFFD\uFFFD[2J", "\\", "last without end\\q"));
 }
 
-TEST_F(HistoryFile, IsReadFromItsEndWhenItIsTooLong) {
+TEST_F(HistoryFile, IsReadFromItsEndIfTooLong) {
   std::ofstream file(path, std::ios::binary);
   const std::string line(1000, 'x');
   for (std::size_t i = 0; i < 20'000; ++i) file << i << line << '\n';
@@ -112,12 +114,12 @@ TEST_F(HistoryFile, IsReadFromItsEndWhenItIsTooLong) {
   EXPECT_EQ(history.entries().back(), "19999" + line);
 }
 
-TEST_F(HistoryFile, IsRefusedWhenItIsNoFile) {
+TEST_F(HistoryFile, IsRejectedIfNotAFile) {
   std::filesystem::create_directory(path);
   History history;
   const Status loaded = history.load(path);
   ASSERT_FALSE(loaded);
-  EXPECT_THAT(loaded.error().message(), HasSubstr("expected a regular file"));
+  EXPECT_THAT(loaded, States("regular file"));
   EXPECT_FALSE(history.save(path));
   std::filesystem::remove(path);
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
@@ -125,7 +127,7 @@ TEST_F(HistoryFile, IsRefusedWhenItIsNoFile) {
   EXPECT_FALSE(history.save(path));
 }
 
-TEST(Entry, GoesOnAfterABackslash) {
+TEST(Entry, ContinuesAfterABackslash) {
   EXPECT_EQ(entry_state("text"), EntryState::complete);
   EXPECT_EQ(entry_state(""), EntryState::complete);
   EXPECT_EQ(entry_state("text\\"), EntryState::ends_in_backslash);
@@ -133,14 +135,14 @@ TEST(Entry, GoesOnAfterABackslash) {
   EXPECT_EQ(entry_state("text\\\\"), EntryState::complete) << "two are a backslash";
 }
 
-TEST(Entry, GoesOnInsideABlock) {
+TEST(Entry, ContinuesInsideABlock) {
   EXPECT_EQ(entry_state("\"\"\"one"), EntryState::in_block);
   EXPECT_EQ(entry_state("\"\"\"one\\"), EntryState::in_block);
   EXPECT_EQ(entry_state("\"\"\"one\ntwo\"\"\""), EntryState::complete);
   EXPECT_EQ(entry_state("say \"\"\""), EntryState::complete);
 }
 
-TEST(Entry, SaysWhatIsInsideABlock) {
+TEST(Entry, DropsTheQuotesOfABlock) {
   EXPECT_EQ(entry_content("\"\"\"one\ntwo\"\"\""), "one\ntwo");
   EXPECT_EQ(entry_content("\"\"\"\none\n\"\"\""), "one");
   EXPECT_EQ(entry_content("\"\"\"one\"\"\" more"), "one more");

@@ -11,7 +11,7 @@ namespace {
 constexpr int kNoGuard = -1;
 constexpr int kMaxCount = 1000;
 
-// Nothing else can tell a signal handler where to write. Lock-free, therefore allowed there.
+// Global because a signal handler has no argument. Lock-free, hence allowed in handlers.
 std::atomic<int> interrupts{kNoGuard};
 std::atomic<bool> was_interrupted{false};
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);

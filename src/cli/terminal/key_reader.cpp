@@ -74,7 +74,7 @@ struct Parameters {
   std::size_t count = 0;
 };
 
-// "1;5": numbers parted by semicolons, the absent ones 0. Nothing for what no key has.
+// "1;5": numbers separated by semicolons, absent ones 0. nullopt if no key has them.
 std::optional<Parameters> parse_parameters(std::string_view bytes) {
   Parameters parameters;
   if (bytes.empty()) return parameters;
@@ -170,7 +170,7 @@ void KeyReader::ground(char byte, std::vector<Key>& keys) {
 void KeyReader::emit_characters(std::vector<Key>& keys) {
   for (std::size_t at = 0; at < characters_.size();) {
     const CodePoint code_point = code_point_at(characters_, at);
-    // C1 controls are nothing that anybody types.
+    // No keyboard types C1 controls.
     if (!is_control(code_point.value)) keys.push_back(character(characters_.substr(at, code_point.bytes)));
     at += code_point.bytes;
   }
@@ -200,7 +200,7 @@ void KeyReader::after_escape(char byte, std::vector<Key>& keys) {
 
 void KeyReader::inside_csi(char byte, std::vector<Key>& keys) {
   if (value_of(byte) < 0x20 || value_of(byte) >= 0x7F) {
-    // No sequence has these: this one was broken off, and the byte counts (it may be Ctrl-C).
+    // No sequence contains these bytes: it was broken off, and the byte counts (it may be Ctrl-C).
     state_ = State::ground;
     return ground(byte, keys);
   }
@@ -244,8 +244,8 @@ void KeyReader::inside_ss3(char byte, std::vector<Key>& keys) {
 }
 
 void KeyReader::inside_paste(char byte, std::vector<Key>& keys) {
-  // What looked like the end and is not, is part of the text. ESC occurs in the closing sequence only as its
-  // first byte, so a new match can begin only with `byte` itself.
+  // A false start of the closing sequence is part of the text. ESC occurs in that sequence only as its first
+  // byte, so a new match can begin only with `byte` itself.
   if (byte != kPasteEnd[paste_end_matched_]) {
     const std::string_view almost = kPasteEnd.substr(0, std::exchange(paste_end_matched_, 0));
     const std::size_t room = kMaxPasteBytes - paste_.size();
@@ -266,7 +266,7 @@ void KeyReader::emit_paste(std::vector<Key>& keys) {
   key.text = clean_text(paste_);
   key.was_cut = std::exchange(paste_was_cut_, false);
   keys.push_back(std::move(key));
-  std::string().swap(paste_);  // a large one gives its memory back
+  std::string().swap(paste_);  // release the memory of a large paste
   paste_end_matched_ = 0;
   state_ = State::ground;
 }

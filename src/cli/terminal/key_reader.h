@@ -1,13 +1,13 @@
 #pragma once
-// Bytes from a terminal in, keys out.
+// Turns bytes from a terminal into keys.
 //
-// A state machine that takes the bytes in pieces of any size: however they are split, the keys are the same.
-// It knows UTF-8, the sequences (CSI, SS3) of xterm and its many relatives, of rxvt and of the Linux console,
-// and bracketed paste, which becomes one key that holds all of the pasted text. Unknown sequences are
-// swallowed whole; bytes that are not UTF-8 become U+FFFD. What it keeps between pieces is bounded.
+// A state machine that takes bytes in pieces of any size; the split does not change the keys. It knows UTF-8,
+// the sequences (CSI, SS3) of xterm and its relatives, of rxvt and of the Linux console, and bracketed paste,
+// which becomes one key with the whole pasted text. Unknown sequences are ignored as a whole; bytes that are
+// not UTF-8 become U+FFFD. The state between pieces is bounded.
 //
-// ESC alone and ESC as the beginning of a sequence differ only in what follows: while pending() says
-// `sequence`, the caller waits for a moment, and calls flush() if nothing comes.
+// ESC alone and ESC at the start of a sequence differ only in what follows: while pending() is `sequence`,
+// the caller waits briefly and calls flush() if nothing arrives.
 //
 // No input or output. One thread at a time.
 
@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "cli/terminal/utf8.h"
-#include "text/utf8_stream.h"
+#include "text/unicode/utf8_stream.h"
 
 namespace moeflux::cli {
 
@@ -25,7 +25,7 @@ constexpr std::size_t kMaxPasteBytes = std::size_t{4} << 20;
 
 enum class KeyName {
   character,  // `text` is one character; with ctrl or alt it is a command, otherwise it is typed
-  paste,      // `text` is all of it, cleaned (clean_text); no modifiers
+  paste,      // `text` is the whole paste, cleaned (clean_text); no modifiers
   enter,
   tab,
   escape,
@@ -46,7 +46,7 @@ struct Key {
   KeyName name = KeyName::character;
   std::string text;
   bool ctrl = false, alt = false, shift = false;
-  bool was_cut = false;  // a paste that was longer than kMaxPasteBytes
+  bool was_cut = false;  // a paste longer than kMaxPasteBytes
 
   bool operator==(const Key&) const = default;
 };
@@ -57,8 +57,7 @@ class KeyReader {
 
   // Appends the keys that `bytes` complete.
   void push(std::string_view bytes, std::vector<Key>& keys);
-  // What is incomplete will stay so: ESC is a key, ESC [ is Alt-[, half a character is U+FFFD, a paste ends
-  // here.
+  // Ends what is incomplete: ESC is a key, ESC [ is Alt-[, half a character is U+FFFD, a paste ends here.
   void flush(std::vector<Key>& keys);
   Pending pending() const;
 
@@ -79,9 +78,9 @@ class KeyReader {
   bool second_escape_ = false;  // ESC ESC: Alt and a sequence (rxvt), or two keys
   Utf8Stream stream_;
   std::string characters_;  // scratch of emit_characters()
-  std::string parameters_;  // of the CSI sequence; longer than any that is known: it is swallowed
+  std::string parameters_;  // of the CSI sequence; if longer than any known one, it is ignored
   std::string paste_;
-  std::size_t paste_end_matched_ = 0;  // bytes of the closing sequence at the end of what was pasted
+  std::size_t paste_end_matched_ = 0;  // bytes of the closing sequence at the end of the paste
   bool paste_was_cut_ = false;
 };
 

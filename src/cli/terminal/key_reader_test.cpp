@@ -51,7 +51,7 @@ TEST(KeyReader, WaitsForTheRestOfACharacter) {
   EXPECT_EQ(reader.pending(), KeyReader::Pending::nothing);
 }
 
-TEST(KeyReader, ReplacesWhatIsNotUtf8) {
+TEST(KeyReader, ReplacesInvalidUtf8) {
   EXPECT_THAT(keys_of("\xFF\xC3(\xE2\x82"),
               ElementsAre(typed("\uFFFD"), typed("\uFFFD"), typed("("), typed("\uFFFD")));
   EXPECT_THAT(keys_of("\xED\xA0\x80"), ElementsAre(typed("\uFFFD"), typed("\uFFFD"), typed("\uFFFD")));
@@ -114,7 +114,7 @@ TEST(KeyReader, KnowsTheSequencesOfManyTerminals) {
   }
 }
 
-TEST(KeyReader, SwallowsUnknownSequencesWhole) {
+TEST(KeyReader, IgnoresUnknownSequencesAsAWhole) {
   EXPECT_THAT(keys_of("\x1B[15~\x1B[[A\x1B[?1;2c\x1BOP\x1B[38;5;1;1;1mx"), ElementsAre(typed("x")));
   EXPECT_THAT(keys_of("\x1B[" + std::string(100'000, '1') + "~x"), ElementsAre(typed("x")));
 }
@@ -125,7 +125,7 @@ TEST(KeyReader, LetsAControlCharacterBreakOffASequence) {
   EXPECT_THAT(keys_of("\x1B[1\u00E9"), ElementsAre(typed("\u00E9")));
 }
 
-TEST(KeyReader, TakesALoneEscapeOnlyFromFlush) {
+TEST(KeyReader, ReportsALoneEscapeOnlyOnFlush) {
   KeyReader reader;
   std::vector<Key> keys;
   reader.push("\x1B", keys);
@@ -150,7 +150,7 @@ TEST(KeyReader, CleansAPaste) {
               ElementsAre(paste("\ta[31mb\uFFFDc")));
 }
 
-TEST(KeyReader, TakesOnlyTheWholeClosingSequenceForTheEndOfAPaste) {
+TEST(KeyReader, EndsAPasteOnlyAtTheWholeClosingSequence) {
   EXPECT_THAT(keys_of("\x1B[200~a\x1B[20\x1B[201\x1B[201~b"), ElementsAre(paste("a[20[201"), typed("b")));
 }
 
@@ -163,7 +163,7 @@ TEST(KeyReader, BoundsAPaste) {
   EXPECT_EQ(keys[1], typed("b"));
 }
 
-TEST(KeyReader, GivesUpAPasteThatDoesNotEnd) {
+TEST(KeyReader, AbandonsAPasteThatDoesNotEnd) {
   KeyReader reader;
   std::vector<Key> keys;
   reader.push("\x1B[200~half", keys);

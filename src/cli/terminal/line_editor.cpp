@@ -21,8 +21,8 @@ using std::chrono::milliseconds;
 
 constexpr std::size_t kReadBytes = 4096;
 
-// A sequence is sent at once, but a slow connection may split it. A paste comes in pieces from far away; if
-// its end was lost, the keyboard must not stay dead.
+// Terminals send a sequence at once, but a slow connection may split it. A paste over a network comes in
+// pieces; if its end is lost, the keyboard must not stay dead.
 std::optional<milliseconds> patience(KeyReader::Pending pending) {
   switch (pending) {
     case KeyReader::Pending::nothing: return std::nullopt;
@@ -49,7 +49,7 @@ LineEditor::LineEditor(int input, int output, const char* term, History& history
       lines_(input, kMaxTextBytes) {}
 
 Result<Line> LineEditor::read(const LinePrompt& prompt) {
-  // A prompt may hold a name from a file: nothing in it may disturb the terminal.
+  // A prompt may contain a name from a file, which must not disturb the terminal.
   const std::string first = clean_text(prompt.first), continuation = clean_text(prompt.continuation);
   const LinePrompt cleaned{.first = first, .continuation = continuation};
   return is_interactive_ ? read_interactive(cleaned) : read_plain(cleaned);
@@ -117,7 +117,7 @@ Result<Line> LineEditor::read_interactive(const LinePrompt& prompt) {
   }
 }
 
-// At least one key, or none at the end of the input. Events that are no keys are dealt with meanwhile.
+// Returns at least one key, or none at the end of the input. Handles events that are not keys meanwhile.
 Status LineEditor::fill_keys(RawTerminal& terminal, ScreenLine& screen, const LinePrompt& prompt) {
   while (keys_.empty() && !is_at_end_) {
     MF_TRY(const RawTerminal::Event event, terminal.wait(patience(reader_.pending())));
@@ -166,7 +166,7 @@ Status LineEditor::draw(RawTerminal& terminal, ScreenLine& screen, const LinePro
                                      .below = session_.below()}));
 }
 
-// The text stays on the screen, with `after` behind it; what comes next is drawn below.
+// Leaves the text on the screen, followed by `after`; later output is drawn below.
 Status LineEditor::leave_text(RawTerminal& terminal, ScreenLine& screen, const LinePrompt& prompt,
                               std::string_view after) {
   const std::string text = session_.buffer().text() + std::string(after);

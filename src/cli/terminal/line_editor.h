@@ -1,12 +1,12 @@
 #pragma once
-// Reads what a person types: a prompt, a line that can be edited, its history and completion. Where the input
-// or the output is no terminal, it reads plain lines instead, without prompt and echo, with the same rules
-// for texts of several lines (entry.h).
+// Reads user input: a prompt, an editable line, its history and completion. If input or output is not a
+// terminal, it reads plain lines, without prompt and echo, with the same rules for texts of several lines
+// (entry.h).
 //
-// The terminal is in raw mode only during read(); what is typed ahead meanwhile is kept. During read(), a
-// text may have several lines: pasted ones, or typed with Alt-Enter, a backslash before Enter, or """. What
-// is submitted is added to the history. The descriptors and the History are borrowed and outlive the editor.
-// One thread at a time, and in the process one read() at a time (terminal.h).
+// The terminal is in raw mode only during read(); input typed ahead is kept. A text may have several lines:
+// pasted, or typed with Alt-Enter, a backslash before Enter, or """. Submitted texts are added to the
+// history. The descriptors and the History are borrowed and must outlive the editor. One thread at a time,
+// and one read() at a time per process (terminal.h).
 
 #include <deque>
 #include <string>
@@ -26,10 +26,10 @@ struct Line {
   enum class Kind {
     text,
     end_of_input,  // Ctrl-D on an empty line, the end of a file, a terminal that is gone
-    interrupted,   // Ctrl-C on an empty line; on others it clears the line
+    interrupted,   // Ctrl-C on an empty line; otherwise Ctrl-C clears the line
   };
   Kind kind = Kind::text;
-  std::string text;  // of a block in """, what is inside
+  std::string text;  // without the quotes of a block in """
 
   bool operator==(const Line&) const = default;
 };
@@ -43,7 +43,7 @@ class RawTerminal;
 
 class LineEditor {
  public:
-  // `term`: the environment's TERM, or null; "dumb" terminals are read plainly, but with the prompt.
+  // `term`: the environment's TERM, or null. "dumb" terminals are read as plain lines, but with the prompt.
   LineEditor(int input, int output, const char* term, History& history, Completer completer = {});
 
   Result<Line> read(const LinePrompt& prompt);
@@ -66,7 +66,7 @@ class LineEditor {
   LineSession session_;
   LineReader lines_;
   KeyReader reader_;
-  std::deque<Key> keys_;  // read, not yet pressed: a line may come with the beginning of the next
+  std::deque<Key> keys_;  // read but not handled: a line may arrive with the start of the next
   bool is_at_end_ = false;
 };
 

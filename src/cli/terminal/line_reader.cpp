@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kReadBytes = std::size_t{64} << 10;
 
-// Appends what is there, waiting for something; 0 bytes at the end of the input.
+// Waits for input and appends it; 0 bytes at the end of the input.
 Result<std::size_t> read_more(int input, std::string& buffer) {
   const std::size_t have = buffer.size();
   buffer.resize(have + kReadBytes);

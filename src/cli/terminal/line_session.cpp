@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kMaxListedCandidates = 100;
 
-// The longest common beginning, of whole characters.
+// The longest common prefix, in whole characters.
 std::string common_prefix(const std::vector<std::string>& words) {
   std::string_view common = words.front();
   for (const std::string& word : words) {
@@ -157,7 +157,8 @@ void LineSession::newer() {
   if (const auto entry = walk_.newer()) buffer_.replace_all(*entry);
 }
 
-// The first Tab extends the word to what all candidates share and lists them; the next ones go through them.
+// The first Tab extends the word to the common prefix of all candidates and lists them; later Tabs cycle
+// through them.
 void LineSession::complete(bool backwards) {
   Completion& completion = completion_;
   if (completion.candidates.empty()) return start_completion();

@@ -1,9 +1,9 @@
 #pragma once
-// What keys do while a line is read: the buffer, the history and completion behind one function, press(). The
-// keys are listed in docs/chat.md.
+// The effect of keys while a line is read: buffer, history and completion behind one function, press().
+// docs/chat.md lists the keys.
 //
-// States: editing, until press() gives an Action that ends the line; begin() starts the next. The history
-// outlives the session and is added to only between end and begin. No input or output. One thread at a time.
+// States: editing, until press() returns an Action that ends the line; begin() starts the next. The history
+// outlives the session and changes only between end and begin. No input or output. One thread at a time.
 
 #include <cstddef>
 #include <functional>
@@ -18,8 +18,8 @@
 
 namespace moeflux::cli {
 
-// All words that could stand for one that begins with '/', for instance all commands; those that do not begin
-// as the word does are left out by the session.
+// All candidates for a word that begins with '/', such as all commands; the session filters those with the
+// right prefix.
 using Completer = std::function<std::vector<std::string>(std::string_view word)>;
 
 class LineSession {
@@ -28,7 +28,7 @@ class LineSession {
     none,
     submit,        // text() is complete
     end_of_input,  // Ctrl-D on an empty line
-    clear_line,    // Ctrl-C on a text, which is gone
+    clear_line,    // Ctrl-C on a text, which is cleared
     interrupt,     // Ctrl-C on an empty line
     clear_screen,
     suspend,  // Ctrl-Z
@@ -36,11 +36,11 @@ class LineSession {
 
   explicit LineSession(const History& history, Completer completer = {});
 
-  void begin();  // an empty text; what was killed can still be yanked
+  void begin();  // starts an empty text; killed text can still be yanked
   Action press(const Key& key);
 
   const EditBuffer& buffer() const { return buffer_; }
-  // What is shown below the text: the candidates of a completion, or why a paste was cut; may be empty.
+  // Shown below the text: candidates of a completion, or why a paste was cut; may be empty.
   const std::string& below() const { return below_; }
   void go_to_end() { buffer_.text_end(); }  // before the text is left on the screen
 

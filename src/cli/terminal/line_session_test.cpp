@@ -36,7 +36,7 @@ TEST_F(LineSessions, SubmitACompleteText) {
   EXPECT_EQ(text(), "hello");
 }
 
-TEST_F(LineSessions, GoOnAfterABackslashAltEnterAndInABlock) {
+TEST_F(LineSessions, ContinueAfterABackslashAltEnterAndInABlock) {
   EXPECT_EQ(type("one\\\rtwo\x1B\rthree"), Action::none);
   EXPECT_EQ(text(), "one\ntwo\nthree");
   session.begin();
@@ -50,14 +50,14 @@ TEST_F(LineSessions, TakeAPasteAsText) {
   EXPECT_EQ(text(), "one\ntwo\n");
 }
 
-TEST_F(LineSessions, SayWhenAPasteWasCut) {
+TEST_F(LineSessions, ReportACutPaste) {
   type("\x1B[200~" + std::string(kMaxPasteBytes + 1, 'x') + "\x1B[201~");
   EXPECT_NE(session.below().find("too long"), std::string::npos);
   type("x");
   EXPECT_EQ(session.below(), "");
 }
 
-TEST_F(LineSessions, KnowTheKeysOfTheTable) {
+TEST_F(LineSessions, HandleEveryKeyOfTheTable) {
   type("one two\x01X\x05Y");
   EXPECT_EQ(text(), "Xone twoY");
   type(
@@ -96,7 +96,7 @@ TEST_F(LineSessions, WalkThroughTheHistoryAndKeepTheDraft) {
   EXPECT_EQ(text(), "draft");
 }
 
-TEST_F(LineSessions, ClearTheLineFirstAndThenInterrupt) {
+TEST_F(LineSessions, ClearTheLineBeforeInterrupting) {
   EXPECT_EQ(type("text\x03"), Action::clear_line);
   EXPECT_EQ(text(), "");
   EXPECT_EQ(type("\x03"), Action::interrupt);
@@ -139,7 +139,7 @@ TEST_F(LineSessions, LeaveOtherWordsAlone) {
   EXPECT_EQ(session.below(), "");
 }
 
-TEST_F(LineSessions, LeaveTheRest) {
+TEST_F(LineSessions, IgnoreOtherKeys) {
   EXPECT_EQ(type("\x0C"), Action::clear_screen);
   EXPECT_EQ(type("\x1A"), Action::suspend);
   EXPECT_EQ(type("\x1B\x1B[5~\x1B[2~\x18"), Action::none);

@@ -10,30 +10,17 @@
 #include <utility>
 
 #include "base/check.h"
+#include "cli/terminal/cell_width.h"
 #include "cli/terminal/utf8.h"
 
 namespace moeflux::cli {
 namespace {
 
-constexpr std::size_t kTabColumns = 8;
 constexpr std::string_view kDottedCircle = "\xE2\x97\x8C";
 constexpr std::string_view kEraseBelow = "\x1B[J";
 
-utf8proc_category_t category_of(char32_t code_point) {
-  return utf8proc_category(static_cast<utf8proc_int32_t>(code_point));
-}
-
-// The cells of a code point, as terminals count: spacing marks take one, the later parts of a Hangul syllable
-// none.
-std::size_t columns_of(char32_t code_point) {
-  if (category_of(code_point) == UTF8PROC_CATEGORY_MC) return 1;
-  if ((code_point >= 0x1160 && code_point <= 0x11FF) || (code_point >= 0xD7B0 && code_point <= 0xD7FF))
-    return 0;
-  return static_cast<std::size_t>(std::max(0, utf8proc_charwidth(static_cast<utf8proc_int32_t>(code_point))));
-}
-
 bool is_mark(char32_t code_point) {
-  const utf8proc_category_t category = category_of(code_point);
+  const utf8proc_category_t category = utf8proc_category(static_cast<utf8proc_int32_t>(code_point));
   return category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_ME;
 }
 
@@ -41,7 +28,7 @@ class Typesetter {
  public:
   explicit Typesetter(std::size_t columns) : columns_(columns) { layout_.rows.emplace_back(); }
 
-  // `cursor` is a border of `text`, or nothing.
+  // `cursor` is a boundary of `text`, or absent.
   void add(std::string_view text, std::optional<std::size_t> cursor, std::string_view continuation) {
     for (std::size_t at = 0; at < text.size();) {
       const std::size_t end = next_border(text, at);
@@ -102,21 +89,21 @@ class Typesetter {
       return put_name({name, 2}, has_cursor);
     }
     const bool is_first_mark = is_mark(first.value);
-    if (columns_of(first.value) == 0 && !is_first_mark) {
+    if (cell_width(first.value) == 0 && !is_first_mark) {
       put_name(fmt::format("<{:X}>", static_cast<std::uint32_t>(first.value)), has_cursor);
       cluster.remove_prefix(first.bytes);
     } else {
-      make_room(is_first_mark ? 1 : std::min(columns_, columns_of(first.value)));
+      make_room(is_first_mark ? 1 : std::min(columns_, cell_width(first.value)));
       if (has_cursor) mark_cursor();
       if (is_first_mark) put(kDottedCircle, 1);
     }
     for (; !cluster.empty(); cluster.remove_prefix(code_point_at(cluster, 0).bytes)) add_code_point(cluster);
   }
 
-  // The first of `rest`. A screen of one column has no place for a wide character.
+  // The first code point of `rest`. A screen of one column has no room for a wide character.
   void add_code_point(std::string_view rest) {
     const CodePoint code_point = code_point_at(rest, 0);
-    const std::size_t columns = columns_of(code_point.value);
+    const std::size_t columns = cell_width(code_point.value);
     if (columns > columns_) return put("?", 1);
     put(rest.substr(0, code_point.bytes), columns);
   }
@@ -125,13 +112,13 @@ class Typesetter {
   ScreenLayout layout_;
 };
 
-// The row, from 0, in which the cell after the first `columns` ones of `row` is when the row is broken again
+// The row, from 0, that contains the cell after the first `columns` cells of `row` when the row is rewrapped
 // at `width`.
 std::size_t row_when_broken(const ScreenRow& row, std::size_t columns, std::size_t width) {
   std::size_t rows = 0, column = 0, cells = 0;
   for (std::size_t at = 0; at < row.bytes.size();) {
     const CodePoint code_point = code_point_at(row.bytes, at);
-    const std::size_t needed = columns_of(code_point.value);
+    const std::size_t needed = cell_width(code_point.value);
     if (column + needed > width) {
       ++rows;
       column = 0;
@@ -144,7 +131,7 @@ std::size_t row_when_broken(const ScreenRow& row, std::size_t columns, std::size
   return rows;
 }
 
-// Writes the bytes that change a screen, and knows where its cursor is.
+// Writes the bytes that change a screen, and tracks its cursor.
 class Pen {
  public:
   explicit Pen(std::size_t row) : row_(row) {}
@@ -153,7 +140,7 @@ class Pen {
     if (row < row_) bytes_ += fmt::format("\x1B[{}A", row_ - row);
     if (row > row_) bytes_ += fmt::format("\x1B[{}B", row - row_);
     row_ = row;
-    bytes_ += '\r';  // also where the column is right: after the last cell it is not where it seems
+    bytes_ += '\r';  // even in the right column: after the last cell the cursor is elsewhere
     if (column > 0) bytes_ += fmt::format("\x1B[{}C", column);
   }
   void next_row() {
@@ -169,14 +156,14 @@ class Pen {
   std::string bytes_;
 };
 
-// From `old` to `rows`, which differ first at `same`.
+// Updates the screen from `old` to `rows`, which first differ at `same`.
 void rewrite_rows(Pen& pen, const std::vector<ScreenRow>& old, const std::vector<ScreenRow>& rows,
                   std::size_t same) {
   std::size_t next = same;
   if (same == old.size()) {
     pen.move_to(same - 1, 0);
   } else {
-    // Typing at the end of a row is the usual case: only what is new is written.
+    // The common case is typing at the end of a row: write only the new part.
     const bool grows = same < rows.size() && rows[same].bytes.size() > old[same].bytes.size() &&
                        rows[same].bytes.starts_with(old[same].bytes) &&
                        static_cast<unsigned char>(rows[same].bytes[old[same].bytes.size()]) < 0x80;

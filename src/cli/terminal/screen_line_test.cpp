@@ -33,7 +33,7 @@ TEST(ScreenLayout, WrapsAtTheWidth) {
   EXPECT_EQ(layout.cursor_column, 2u);
 }
 
-TEST(ScreenLayout, FollowsAFullRowByAnotherOne) {
+TEST(ScreenLayout, AddsARowAfterAFullOne) {
   const ScreenLayout end = lay_out(view_of("abcd", 4), 6);
   EXPECT_THAT(rows_of(end), ElementsAre("> abcd", ""));
   EXPECT_EQ(end.cursor_row, 1u);
@@ -53,14 +53,14 @@ TEST(ScreenLayout, DoesNotBreakAWideCharacter) {
       ElementsAre("?", ""));
 }
 
-TEST(ScreenLayout, GivesMarksNoCell) {
+TEST(ScreenLayout, CountsNoCellForMarks) {
   const ScreenLayout layout = lay_out(view_of("e\u0301x", 3), 80);
   EXPECT_EQ(layout.cursor_column, 3u);
   EXPECT_THAT(rows_of(lay_out(view_of("abce\u0301", 0), 6)), ElementsAre("> abce\u0301", ""))
       << "a mark stays with a letter in the last column";
 }
 
-TEST(ScreenLayout, ShowsWhatIsInvisibleByName) {
+TEST(ScreenLayout, ShowsInvisibleCharactersByName) {
   EXPECT_THAT(rows_of(lay_out(view_of("\x01\x7F", 1), 80)), ElementsAre("> ^A^?"));
   EXPECT_THAT(rows_of(lay_out(view_of("\u0085\u200B\u202E", 0), 80)), ElementsAre("> <85><200B><202E>"));
   EXPECT_THAT(rows_of(lay_out(view_of("\u0301", 0), 80)), ElementsAre("> \u25CC\u0301"));
@@ -68,13 +68,13 @@ TEST(ScreenLayout, ShowsWhatIsInvisibleByName) {
   EXPECT_THAT(rows_of(lay_out(view_of("a\tb", 0), 5)), ElementsAre("> a  ", "b"));
 }
 
-TEST(ScreenLayout, PutsWhatIsBelowOnRowsOfItsOwn) {
+TEST(ScreenLayout, PutsTheTextBelowOnNewRows) {
   ScreenView view = view_of("ab", 2);
   view.below = "one  two";
   EXPECT_THAT(rows_of(lay_out(view, 6)), ElementsAre("> ab", "one  t", "wo"));
 }
 
-TEST(ScreenLine, WritesOnlyWhatIsNewAtTheEndOfALine) {
+TEST(ScreenLine, WritesOnlyNewCharactersAtTheEndOfALine) {
   ScreenLine screen({.columns = 80, .rows = 24});
   (void)screen.draw(view_of("abc", 3));
   EXPECT_EQ(screen.draw(view_of("abcd", 4)), "\r\x1B[5Cd\r\x1B[6C");

@@ -1,6 +1,5 @@
 #pragma once
-// What the operating system said, as an Error, for this folder, and a descriptor that closes itself. Pure:
-// any thread.
+// Errors of the operating system for this folder, and a descriptor that closes itself. Pure; any thread.
 
 #include <fmt/format.h>
 #include <unistd.h>

@@ -24,7 +24,7 @@ constexpr std::string_view kPasteOff = "\x1B[?2004l";
 constexpr std::array kEventSignals = {SIGWINCH, SIGCONT, SIGINT};
 constexpr std::array kFatalSignals = {SIGTERM, SIGHUP, SIGQUIT, SIGABRT, SIGSEGV, SIGBUS, SIGILL, SIGFPE};
 
-// What the handlers see. The fields are written while `active` is false, and before it becomes true.
+// State of the handlers. Its fields are written while `active` is false, before it becomes true.
 struct SignalState {
   std::atomic<bool> active{false};
   std::atomic<int> pipe_write{-1};
@@ -37,7 +37,7 @@ struct SignalState {
 SignalState state;
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
 
-// Nothing can be done about a failure in a handler, nor at the end of an object.
+// Ignores failures: a handler and a destructor cannot handle them.
 void write_what_goes(int fd, std::string_view bytes) {
   const ssize_t written = ::write(fd, bytes.data(), bytes.size());
   (void)written;
@@ -46,12 +46,12 @@ void write_what_goes(int fd, std::string_view bytes) {
 extern "C" void tell_event(int signal_number) {
   const int error_number = errno;
   const char byte = static_cast<char>(signal_number);
-  write_what_goes(state.pipe_write.load(), {&byte, 1});  // a full pipe has enough to tell
+  write_what_goes(state.pipe_write.load(), {&byte, 1});  // a full pipe already wakes the reader
   errno = error_number;
 }
 
-// Calls only functions that POSIX allows in handlers. Where the action from before is a handler, it runs
-// next; where it is the default, the process ends.
+// Calls only async-signal-safe functions. Runs the previous handler next, or ends the process if the previous
+// action was the default.
 extern "C" void put_back_and_raise_again(int signal_number) {
   if (state.active.load()) {
     write_what_goes(state.output, kPasteOff);
@@ -85,10 +85,20 @@ int milliseconds_of(std::optional<std::chrono::milliseconds> timeout) {
 
 }  // namespace
 
-bool can_edit_lines(int input, int output, const char* term) {
-  if (::isatty(input) != 1 || ::isatty(output) != 1 || term == nullptr) return false;
+bool can_move_cursor(int output, const char* term) {
+  if (::isatty(output) != 1 || term == nullptr) return false;
   const std::string_view name = term;
   return !name.empty() && name != "dumb";
+}
+
+bool can_edit_lines(int input, int output, const char* term) {
+  return ::isatty(input) == 1 && can_move_cursor(output, term);
+}
+
+ScreenSize screen_size(int output) {
+  winsize window{};
+  if (::ioctl(output, TIOCGWINSZ, &window) != 0 || window.ws_col == 0 || window.ws_row == 0) return {};
+  return {.columns = window.ws_col, .rows = window.ws_row};
 }
 
 Status write_all(int output, std::string_view bytes) {
@@ -134,11 +144,11 @@ void RawTerminal::take_signals() {
   struct sigaction action {};
   sigemptyset(&action.sa_mask);
   action.sa_handler = tell_event;
-  action.sa_flags = SA_RESTART;  // the pipe wakes poll; other threads' calls are not to fail
+  action.sa_flags = SA_RESTART;  // the pipe wakes poll; calls of other threads must not fail
   for (std::size_t i = 0; i < kEventSignals.size(); ++i) {
     ::sigaction(kEventSignals[i], &action, &state.previous_event[i]);
   }
-  // All of the actions from before are known before the first handler can need one.
+  // All previous actions are saved before the first handler can need one.
   for (std::size_t i = 0; i < kFatalSignals.size(); ++i) {
     ::sigaction(kFatalSignals[i], nullptr, &state.previous_fatal[i]);
   }
@@ -167,7 +177,7 @@ Status RawTerminal::make_raw() {
   raw.c_lflag &= ~static_cast<tcflag_t>(ECHO | ICANON | IEXTEN | ISIG);
   raw.c_cc[VMIN] = 1;
   raw.c_cc[VTIME] = 0;
-  // Not TCSAFLUSH: what was typed ahead is kept.
+  // Not TCSAFLUSH: keeps input that was typed ahead.
   while (::tcsetattr(input_, TCSADRAIN, &raw) != 0) {
     if (errno != EINTR) return system_error("setting the state of the terminal", errno);
   }
@@ -185,7 +195,7 @@ Result<RawTerminal::Event> RawTerminal::wait(std::optional<std::chrono::millisec
                     {.fd = input_, .events = POLLIN, .revents = 0}};
   for (;;) {
     const int ready = ::poll(ends, 2, milliseconds_of(timeout));
-    if (ready < 0 && errno == EINTR) continue;  // the pipe has what it was
+    if (ready < 0 && errno == EINTR) continue;  // the pipe has the event
     if (ready < 0) return system_error("waiting for the terminal", errno);
     if (ready == 0 && timeout) return Event::timed_out;
     if (ends[0].revents == 0) {
@@ -215,17 +225,11 @@ Result<std::size_t> RawTerminal::read(std::span<char> bytes) {
 
 Status RawTerminal::write(std::string_view bytes) { return write_all(output_, bytes); }
 
-ScreenSize RawTerminal::size() const {
-  winsize window{};
-  if (::ioctl(output_, TIOCGWINSZ, &window) != 0 || window.ws_col == 0 || window.ws_row == 0) return {};
-  return {.columns = window.ws_col, .rows = window.ws_row};
-}
-
 Status RawTerminal::suspend() {
   put_back();
-  // To all processes of the job, as the terminal itself would send it.
+  // Signals all processes of the job, as the terminal itself would.
   if (::kill(0, SIGTSTP) != 0) return system_error("stopping the process", errno);
-  forget_events();  // that the process goes on is known
+  forget_events();  // drops the SIGCONT of this stop
   return make_raw();
 }
 

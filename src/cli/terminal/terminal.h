@@ -1,16 +1,16 @@
 #pragma once
-// A terminal in the state that a line editor needs, for as long as the object lives: bytes come as they are
-// typed, without echo and without signals for Ctrl-C and Ctrl-Z, and pastes are bracketed. Output stays as it
-// was, so LF still returns to the first column.
+// Puts a terminal into the mode that a line editor needs, for the object's lifetime: bytes arrive as they are
+// typed, without echo and without signals for Ctrl-C and Ctrl-Z, and pastes are bracketed. Output processing
+// is unchanged, so LF still returns to the first column.
 //
-// At its end the terminal is as before. It is put back, too, when the process is ended by a signal (SIGTERM,
-// SIGHUP, SIGQUIT, SIGABRT, SIGSEGV, SIGBUS, SIGILL, SIGFPE, where not ignored), which then takes its usual
-// way; SIGKILL leaves it as it is (`stty sane` helps). SIGWINCH, SIGCONT and SIGINT become events of wait(),
-// through a pipe that the handlers write to, whichever thread they run in.
+// The destructor restores the terminal. A signal that ends the process restores it too (SIGTERM, SIGHUP,
+// SIGQUIT, SIGABRT, SIGSEGV, SIGBUS, SIGILL, SIGFPE, where not ignored) and then takes its usual effect;
+// after SIGKILL, `stty sane` helps. SIGWINCH, SIGCONT and SIGINT become events of wait(), through a pipe that
+// the handlers write to from any thread.
 //
-// Global, because signals are: that pipe, made once and kept to the end of the process, so that a late
-// handler never writes to a descriptor that has become something else; and what a handler needs to put the
-// terminal back. Hence one RawTerminal at a time. The descriptors are borrowed. One thread at a time.
+// Global state, because signals are global: that pipe, which is never closed, so that a late handler cannot
+// write to a reused descriptor; and the settings that a handler restores. Hence one RawTerminal at a time.
+// The descriptors are borrowed. One thread at a time.
 
 #include <termios.h>
 
@@ -26,11 +26,16 @@
 
 namespace moeflux::cli {
 
-// Both ends are terminals that know the sequences of screen_line.h. `term` is the environment's TERM, or
-// null.
+// True if `output` is a terminal that knows the sequences of screen_line.h and word_wrap.h. `term` is the
+// environment's TERM, or null.
+bool can_move_cursor(int output, const char* term);
+// The same, and `input` is a terminal too.
 bool can_edit_lines(int input, int output, const char* term);
 
-// All of `bytes`, waiting where the descriptor does not.
+// The size that the kernel reports, or 80 x 24.
+ScreenSize screen_size(int output);
+
+// Writes all of `bytes`; waits if the descriptor is nonblocking.
 Status write_all(int output, std::string_view bytes);
 
 class RawTerminal {
@@ -42,18 +47,16 @@ class RawTerminal {
   RawTerminal(const RawTerminal&) = delete;
   RawTerminal& operator=(const RawTerminal&) = delete;
 
-  // What happens next; without a timeout it waits for as long as it takes. `input` may also mean the end of
-  // it.
+  // Waits for the next event, without a timeout if there is none. `input` may also mean the end of the input.
   Result<Event> wait(std::optional<std::chrono::milliseconds> timeout);
-  // After `input`: the bytes that are there, none of them at the end of the input (a terminal that is gone).
+  // After `input`: the available bytes; none at the end of the input (the terminal is gone).
   Result<std::size_t> read(std::span<char> bytes);
   Status write(std::string_view bytes);
-  // As the kernel knows it; 80 x 24 where it does not.
-  ScreenSize size() const;
+  ScreenSize size() const { return screen_size(output_); }
 
-  // Ctrl-Z: the terminal as before, the process stopped; after `fg`, raw again.
+  // Ctrl-Z: restores the terminal and stops the process; after `fg`, sets the terminal up again.
   Status suspend();
-  // After `resumed`: whoever had the terminal meanwhile may have changed its state.
+  // After `resumed`: sets the terminal up again, since another program may have changed its state.
   Status make_raw();
 
  private:

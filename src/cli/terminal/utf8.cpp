@@ -2,16 +2,13 @@
 
 #include <utf8proc.h>
 
-#include "base/check.h"
-#include "text/utf8.h"
-
 namespace moeflux::cli {
 namespace {
 
 bool is_ascii(char byte) { return static_cast<unsigned char>(byte) < 0x80; }
 
-// A border at or before `at` from which clusters can be found without knowing what stands before it: the
-// beginning, or between two ASCII characters (CR LF would be the exception; text has no CR).
+// A border at or before `at` that is independent of the text before it: the beginning, or a place between two
+// ASCII characters (except CR LF, but text has no CR).
 std::size_t known_border(std::string_view text, std::size_t at) {
   while (at > 0 && (at == text.size() || !is_ascii(text[at]) || !is_ascii(text[at - 1]))) --at;
   return at;
@@ -41,15 +38,6 @@ std::string clean_text(std::string_view bytes) {
     at += code_point.bytes;
   }
   return out;
-}
-
-CodePoint code_point_at(std::string_view text, std::size_t at) {
-  MF_REQUIRE(at < text.size(), "a code point is asked for inside the text");
-  utf8proc_int32_t value = 0;
-  const utf8proc_ssize_t bytes = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data() + at),
-                                                  static_cast<utf8proc_ssize_t>(text.size() - at), &value);
-  MF_REQUIRE(bytes > 0, "text is valid UTF-8");
-  return {static_cast<char32_t>(value), static_cast<std::size_t>(bytes)};
 }
 
 bool is_control(char32_t code_point) {

@@ -1,8 +1,8 @@
 #pragma once
-// A source of experts that fails when it is told to, and watches how its leases are used.
+// An ExpertSource that fails on request and records how its leases are used.
 //
-// It stands before another source and hands out what that one has. Its test keeps the Control and reads it at
-// any time; the source belongs to whoever runs the model. Test code only; one thread at a time.
+// It wraps another source and hands out the same experts. The test owns the Control and may read it at any
+// time; the caller that runs the model owns the source. Test code only. One thread at a time.
 
 #include <algorithm>
 #include <cstdint>
@@ -22,17 +22,17 @@ class FailingExperts final : public ExpertSource {
   static constexpr std::uint64_t kNever = ~std::uint64_t{0};
 
   struct Control {
-    // What the test says.
-    std::uint64_t fail_at = kNever;  // which call: beginning a Fetch is one, each answer of it one more
+    // Set by the test.
+    std::uint64_t fail_at = kNever;  // index of the call that fails; begin() and each next() count as calls
     std::string message = "the drive is gone";
     std::uint32_t lease_limit = 1u << 30;
-    bool last_first = false;  // where any order will do, the one that nobody expects
-    bool one_by_one = false;  // none is ready before it is asked for
+    bool last_first = false;  // ready_first fetches hand out the last expert first
+    bool one_by_one = false;  // is_one_ready() is always false
 
-    // What the source says.
+    // Set by the source.
     std::uint64_t calls = 0;
-    std::uint32_t leases = 0;       // that are out
-    std::uint32_t most_leases = 0;  // that were out at one time
+    std::uint32_t leases = 0;       // held now
+    std::uint32_t most_leases = 0;  // held at one time
     bool is_fetching = false;
   };
 
@@ -47,7 +47,7 @@ class FailingExperts final : public ExpertSource {
 
   void start(LayerId layer, std::span<const std::uint32_t> wanted, FetchOrder order) override {
     MF_REQUIRE(!control_.is_fetching, "one Fetch at a time");
-    MF_REQUIRE(control_.leases == 0, "the tests of this source give all leases back before the next Fetch");
+    MF_REQUIRE(control_.leases == 0, "tests of this source return all leases before the next Fetch");
     MF_REQUIRE(std::ranges::adjacent_find(wanted, std::ranges::greater_equal()) == wanted.end(),
                "experts are wanted in ascending order, each once");
     control_.is_fetching = true;
@@ -64,16 +64,16 @@ class FailingExperts final : public ExpertSource {
     if (control_.last_first && order == FetchOrder::ready_first) std::ranges::reverse(slots_);
   }
 
-  Result<std::optional<HandedOut>> hand_out() override {
+  Result<std::optional<ReadyExpert>> next_ready() override {
     if (has_failed_ || fails_now()) {
       has_failed_ = true;
       return failure();
     }
-    if (next_ == slots_.size()) return std::optional<HandedOut>();
+    if (next_ == slots_.size()) return std::optional<ReadyExpert>();
     MF_REQUIRE(control_.leases < control_.lease_limit, "a lease is given back before one more is asked for");
     control_.most_leases = std::max(control_.most_leases, ++control_.leases);
     const Lease& lease = *slots_[next_];
-    return std::optional<HandedOut>({lease.expert(), lease.view(), static_cast<std::uint32_t>(next_++)});
+    return std::optional<ReadyExpert>({lease.expert(), lease.view(), static_cast<std::uint32_t>(next_++)});
   }
 
   bool is_one_ready() const override {

@@ -1,8 +1,8 @@
 #pragma once
-// A packed model on the disk whose records have two sizes and true checksums, and how tests of the store fetch from it.
+// A packed model on disk with records of two sizes and valid checksums, and functions that fetch from it.
 //
-// Two layers of six experts; which of them are large says the test. What a source hands out is compared with the bytes
-// that were written, padding included, and with what ResidentExperts hands out. Test code only; one thread at a time.
+// Two layers of six experts; the test chooses which are large. Experts that a source hands out are compared
+// with the bytes on disk, including padding. Test code only. One thread at a time.
 
 #include <gtest/gtest.h>
 
@@ -21,16 +21,16 @@
 
 #include "experts/expert_store.h"
 #include "experts/resident_experts.h"
-#include "io/drive_testing.h"
-#include "io/faulty_drive.h"
 #include "io/posix_file_system.h"
+#include "io/testing/drive_testing.h"
+#include "io/testing/faulty_drive.h"
 #include "model/testing/tiny_packed_model.h"
 
 namespace moeflux {
 
 using WantedExperts = std::vector<std::uint32_t>;
 
-// Four drives that have nothing to do with each other but their contract.
+// All four kinds of drive.
 inline const std::array<DriveChoice, 4> kEveryDrive = {
     DriveChoice{DriveKind::uring, {}}, DriveChoice{DriveKind::pread, {}},
     DriveChoice{DriveKind::buffered, {}},
@@ -42,7 +42,7 @@ class StoredModel {
   static constexpr std::uint32_t kLayers = 2, kExperts = 6;
   using IsLarge = std::function<bool(std::uint32_t layer, std::uint32_t expert)>;
 
-  // Large: all of layer 1, and the last of layer 0.
+  // All experts of layer 1 and the last one of layer 0 are large.
   static bool is_usually_large(std::uint32_t layer, std::uint32_t expert) {
     return layer == 1 || expert == 5;
   }
@@ -108,7 +108,7 @@ class StoredModel {
     return open(options);
   }
 
-  // What was handed out is the expert, to the last byte.
+  // Whether the lease has every byte of the right expert.
   testing::AssertionResult is_right(std::uint32_t layer, const Lease& lease) const {
     const std::string_view expected = record(layer, lease.expert().index());
     const std::byte* const first = lease.view().gate.first_block;
@@ -116,10 +116,10 @@ class StoredModel {
         manifest_.expert_formats[manifest_.experts[layer].records[lease.expert().index()].format]);
     if (lease.view().up.first_block != first + layout.gate_block_bytes ||
         lease.view().down.first_block != first + layout.down_offset)
-      return testing::AssertionFailure() << "the matrices do not lie where the record has them";
+      return testing::AssertionFailure() << "the matrices are not at their offsets in the record";
     if (std::memcmp(first, expected.data(), expected.size()) == 0) return testing::AssertionSuccess();
     return testing::AssertionFailure()
-           << "expert " << lease.expert().index() << " of layer " << layer << " has other bytes";
+           << "expert " << lease.expert().index() << " of layer " << layer << " has wrong bytes";
   }
 
  private:
@@ -136,7 +136,8 @@ inline WantedExperts all_experts() {
   return all;
 }
 
-// A whole fetch that gives each expert back before the next; every expert is looked at. Says which came, or why not all.
+// Runs a whole fetch, releasing each expert before the next. Compares all bytes. Returns the experts in the
+// order in which they were handed out, or the error.
 inline Result<WantedExperts> try_fetch(const StoredModel& model, ExpertSource& source, std::uint32_t layer,
                                        const WantedExperts& wanted,
                                        FetchOrder order = FetchOrder::ready_first) {
@@ -150,7 +151,7 @@ inline Result<WantedExperts> try_fetch(const StoredModel& model, ExpertSource& s
   }
 }
 
-// The same where nothing fails.
+// The same for a fetch that must succeed.
 inline void expect_fetch(const StoredModel& model, ExpertSource& source, std::uint32_t layer,
                          const WantedExperts& wanted, FetchOrder order = FetchOrder::ready_first) {
   Result<WantedExperts> came = try_fetch(model, source, layer, wanted, order);
@@ -159,7 +160,7 @@ inline void expect_fetch(const StoredModel& model, ExpertSource& source, std::ui
   EXPECT_EQ(*came, wanted);
 }
 
-// All experts of all layers, twice: finds a slot that is lost, and one that has kept the wrong bytes.
+// Fetches all experts of all layers twice. Detects lost slots and slots with wrong bytes.
 inline void fetch_everything_twice(const StoredModel& model, ExpertSource& source) {
   for (int round = 0; round < 2; ++round)
     for (const FetchOrder order : {FetchOrder::ready_first, FetchOrder::ascending})
@@ -167,14 +168,14 @@ inline void fetch_everything_twice(const StoredModel& model, ExpertSource& sourc
         expect_fetch(model, source, layer, all_experts(), order);
 }
 
-// Reads that nobody waits for come to their end.
+// Waits until no read is in flight.
 inline void drain(ExpertStore& store, const DriveFaults& faults) {
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
-  while (faults.reads_out() > 0 && std::chrono::steady_clock::now() < deadline) store.poll();
-  EXPECT_EQ(faults.reads_out(), 0u) << "reads do not end";
+  while (faults.reads_in_flight() > 0 && std::chrono::steady_clock::now() < deadline) store.advance_reads();
+  EXPECT_EQ(faults.reads_in_flight(), 0u) << "reads do not end";
 }
 
-// Random wanted sets, ascending, each once; now and then all, now and then none.
+// A random wanted set: ascending, without duplicates, sometimes all experts, sometimes none.
 inline WantedExperts random_wanted(std::mt19937& random) {
   const std::size_t chances = random() % 9;  // of 8
   WantedExperts wanted;
@@ -183,8 +184,8 @@ inline WantedExperts random_wanted(std::mt19937& random) {
   return wanted;
 }
 
-// A store that is kept busy for a while: both orders, guesses that are right, wrong, repeated and for the layer itself,
-// leases that are kept, fetches that are dropped half way.
+// Runs random fetches: both orders; hints that are right, wrong, repeated, or for the running layer; leases
+// that are held on; fetches that are dropped half-way.
 inline void live(const StoredModel& model, ExpertStore& store, unsigned seed, int fetches) {
   std::mt19937 random(seed);
   std::uint64_t wanted_in_all = 0;
@@ -194,7 +195,7 @@ inline void live(const StoredModel& model, ExpertStore& store, unsigned seed, in
     wanted_in_all += wanted.size();
     if (random() % 2 == 0) store.hint(LayerId(1 - layer), random_wanted(random), 0.9F);
     if (random() % 4 == 0) store.hint(LayerId(layer), wanted, 1.0F);
-    if (random() % 2 == 0) store.poll();
+    if (random() % 2 == 0) store.advance_reads();
     const FetchOrder order = random() % 2 == 0 ? FetchOrder::ascending : FetchOrder::ready_first;
     std::size_t left = random() % 8 == 0 ? random() % (wanted.size() + 1) : wanted.size();
     std::vector<Lease> held;
@@ -206,7 +207,7 @@ inline void live(const StoredModel& model, ExpertStore& store, unsigned seed, in
         const bool was_ready = fetch.is_one_ready();
         Result<std::optional<Lease>> lease = fetch.next();
         ASSERT_TRUE(lease) << lease.error().message();
-        ASSERT_TRUE(*lease) << "although " << left << " are missing, ready: " << was_ready;
+        ASSERT_TRUE(*lease) << left << " experts left, ready: " << was_ready;
         came.push_back((*lease)->expert().index());
         held.push_back(**std::move(lease));
         for (const Lease& one : held) ASSERT_TRUE(model.is_right(layer, one));
@@ -229,7 +230,7 @@ inline void live(const StoredModel& model, ExpertStore& store, unsigned seed, in
   }
   const ExpertStatistics statistics = store.statistics();
   EXPECT_EQ(statistics.wanted(), wanted_in_all);
-  EXPECT_LE(statistics.hits, wanted_in_all);  // none has wrapped around
+  EXPECT_LE(statistics.hits, wanted_in_all);  // no counter has wrapped around
   EXPECT_LE(statistics.misses, wanted_in_all);
   EXPECT_LE(statistics.late, wanted_in_all);
 }

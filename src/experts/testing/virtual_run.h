@@ -1,10 +1,10 @@
 #pragma once
-// A model at work in virtual time: layers that compute for as long as a script says, over a scheduler and a drive
-// that is arithmetic. Nothing waits, and every run is the same. Test code only; one thread at a time.
+// Runs a model in virtual time: a real scheduler, scripted compute times, and a DriveModel that computes when
+// reads end. Nothing waits, and every run is the same. Test code only. One thread at a time.
 //
-// The caller's side is that of layers/moe.cpp: the layer up to its router, then the fetch; the shared expert and what
-// is in memory while the rest is read; then the rest as it comes. As in the engine, the scheduler hears of completions
-// only when somebody looks: between operations.
+// The layers behave as in layers/moe.cpp: the layer up to its router, then the fetch; the shared expert and
+// the experts in memory while the others are read; then the others as they become ready. As in the engine,
+// the scheduler learns of completions only between operations.
 
 #include <algorithm>
 #include <array>
@@ -18,35 +18,35 @@
 #include "base/check.h"
 #include "experts/drive_rate.h"
 #include "experts/scheduler.h"
-#include "io/drive_model.h"
+#include "io/drive/drive_model.h"
 
 namespace moeflux {
 
 using VirtualTime = std::chrono::nanoseconds;
 
-// What a layer computes.
+// Compute times of a layer.
 struct VirtualWork {
   VirtualTime before_router{0}, shared{0}, expert{0};
-  VirtualTime longest_operation{100'000};  // nobody looks at the drive for so long
+  VirtualTime longest_operation{100'000};  // completions are collected at least this often
 };
 
 using VirtualToken = std::vector<std::vector<std::uint32_t>>;  // [layers][wanted]
 
 class VirtualRun {
  public:
-  // What somebody guesses when a layer of a token begins.
+  // A predictor: gives hints when a layer of a token begins.
   using Guess = std::function<void(std::size_t token, std::uint32_t layer, ExpertScheduler& scheduler)>;
 
   VirtualRun(ExpertScheduler& scheduler, const SimulatedDriveSpeed& speed, const VirtualWork& work)
       : scheduler_(scheduler), drive_(speed), speed_(speed), work_(work) {}
 
-  // What it should take without guesses: the layers up to their routers, then reading or computing what is there,
-  // whichever is longer, then computing what was read.
+  // `bound` is the time without guesses: the layers up to their routers, then the longer of reading and
+  // computing what is in memory, then computing what was read.
   struct Step {
     VirtualTime took{0};
     VirtualTime bound{0};
     VirtualTime compute{0};
-    VirtualTime read{0};  // of the records that were missed, at full speed
+    VirtualTime read{0};  // time to read the missing records at full speed
   };
 
   Step step(std::size_t token, const VirtualToken& wanted, const Guess& guess = {}) {
@@ -56,9 +56,9 @@ class VirtualRun {
       if (guess) guess(token, layer, scheduler_);
       compute(work_.before_router);
       const ExpertStatistics before = scheduler_.statistics();
-      scheduler_.want(LayerId(layer), wanted[layer], FetchOrder::ready_first);
+      scheduler_.begin_fetch(LayerId(layer), wanted[layer], FetchOrder::ready_first);
       const ExpertStatistics found = scheduler_.statistics() - before;
-      look();
+      advance_reads();
       compute(work_.shared);
       visit_all();
       scheduler_.end_fetch();
@@ -82,7 +82,7 @@ class VirtualRun {
   }
 
  private:
-  struct Out {
+  struct InFlight {
     std::uint64_t tag;
     VirtualTime end;
   };
@@ -92,50 +92,50 @@ class VirtualRun {
                                                  static_cast<double>(speed_.bytes_per_second)));
   }
 
-  void look() {
-    while (!out_.empty() && out_.front().end <= now_) {
-      rate_.completed(now_, scheduler_.piece_of(out_.front().tag).bytes);
-      scheduler_.complete(out_.front().tag, true);
-      out_.pop_front();
+  void advance_reads() {
+    while (!in_flight_.empty() && in_flight_.front().end <= now_) {
+      rate_.completed(now_, scheduler_.piece_of(in_flight_.front().tag).bytes);
+      scheduler_.complete(in_flight_.front().tag, true);
+      in_flight_.pop_front();
     }
     scheduler_.set_guess_window_bytes(guess_window_bytes(rate_));
-    while (out_.size() < kDepth) {
+    while (in_flight_.size() < kDepth) {
       const std::optional<PieceRead> read = scheduler_.next_read();
       if (!read) break;
       rate_.submitted(now_, read->bytes);
-      out_.push_back({read->tag, drive_.submit(now_, read->bytes)});
+      in_flight_.push_back({read->tag, drive_.submit(now_, read->bytes)});
     }
   }
 
   void compute(VirtualTime time) {
     while (time > VirtualTime(0)) {
-      look();
+      advance_reads();
       const VirtualTime some = std::min(time, work_.longest_operation);
       now_ += some;
       time -= some;
     }
-    look();
+    advance_reads();
   }
 
   void visit_all() {
     std::array<std::uint32_t, 32> leases{};
     const std::size_t limit = std::min<std::size_t>(leases.size(), scheduler_.lease_limit());
-    while (!scheduler_.has_handed_out_all()) {
+    while (!scheduler_.has_served_all()) {
       std::size_t count = 0;
       while (count < limit) {
-        const auto ready = scheduler_.take();
+        const auto ready = scheduler_.next_ready();
         if (!ready) break;
         leases[count++] = ready->slot;
       }
       if (count == 0) {
-        MF_REQUIRE(!out_.empty(), "somebody waits, so something is being read");
-        now_ = std::max(now_, out_.front().end);
-        look();
+        MF_REQUIRE(!in_flight_.empty(), "a fetch that waits has a read in flight");
+        now_ = std::max(now_, in_flight_.front().end);
+        advance_reads();
         continue;
       }
       compute(static_cast<std::int64_t>(count) * work_.expert);
       for (std::size_t i = 0; i < count; ++i) scheduler_.release(leases[i]);
-      look();
+      advance_reads();
     }
   }
 
@@ -147,7 +147,7 @@ class VirtualRun {
   SimulatedDriveSpeed speed_;
   VirtualWork work_;
   VirtualTime now_{0};
-  std::deque<Out> out_;  // in the order in which they end
+  std::deque<InFlight> in_flight_;  // in the order in which they end
 };
 
 }  // namespace moeflux

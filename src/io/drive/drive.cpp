@@ -1,4 +1,4 @@
-#include "io/drive.h"
+#include "io/drive/drive.h"
 
 #include <fmt/format.h>
 
@@ -9,25 +9,25 @@
 #include "base/arithmetic.h"
 #include "base/printable.h"
 #include "base/sizes.h"
-#include "io/drive_files.h"
-#include "io/pread_drive.h"
-#include "io/simulated_drive.h"
-#include "io/uring_drive.h"
+#include "io/drive/drive_files.h"
+#include "io/drive/pread_drive.h"
+#include "io/drive/simulated_drive.h"
+#include "io/drive/uring_drive.h"
 
 namespace moeflux {
 namespace {
 
-constexpr std::uint32_t kLargestDepth = 4096;
-constexpr unsigned kMostThreads = 1024;
-constexpr std::uint64_t kLongestLatencyNs = 60'000'000'000;
+constexpr std::uint32_t kMaxDepth = 4096;
+constexpr unsigned kMaxThreads = 1024;
+constexpr std::uint64_t kMaxLatencyNs = 60'000'000'000;
 
-Error not_a_drive(std::string_view text, std::string_view problem) {
+Error invalid_drive(std::string_view text, std::string_view problem) {
   return {ErrorCode::invalid_argument,
           fmt::format("drive '{}': {}; expected uring, pread, buffered or sim:SIZE,TIME, as in sim:3G,100us",
                       printable(text), problem)};
 }
 
-// "100us": digits and a unit, a minute at most.
+// Parses digits and a unit, as in "100us", up to one minute.
 std::optional<std::chrono::nanoseconds> parse_latency(std::string_view text) {
   std::uint64_t count = 0;
   const char* const end = text.data() + text.size();
@@ -40,22 +40,24 @@ std::optional<std::chrono::nanoseconds> parse_latency(std::string_view text) {
   if (unit == "ms") unit_ns = 1'000'000;
   if (unit == "s") unit_ns = 1'000'000'000;
   const auto ns = checked_multiply(count, unit_ns);
-  if (unit_ns == 0 || !ns || *ns > kLongestLatencyNs) return std::nullopt;
+  if (unit_ns == 0 || !ns || *ns > kMaxLatencyNs) return std::nullopt;
   return std::chrono::nanoseconds(*ns);
 }
 
 Result<SimulatedDriveSpeed> parse_speed(std::string_view text, std::string_view speed) {
   const std::size_t comma = speed.find(',');
-  if (comma == std::string_view::npos) return not_a_drive(text, "has no latency");
+  if (comma == std::string_view::npos) return invalid_drive(text, "the latency is missing");
   const Result<std::uint64_t> bytes_per_second = parse_size(speed.substr(0, comma));
   if (!bytes_per_second) {
-    return not_a_drive(text, fmt::format("'{}' is no SIZE a second", printable(speed.substr(0, comma))));
+    return invalid_drive(
+        text, fmt::format("the bandwidth '{}' is not a SIZE per second", printable(speed.substr(0, comma))));
   }
-  if (*bytes_per_second == 0) return not_a_drive(text, "moves no bytes");
+  if (*bytes_per_second == 0) return invalid_drive(text, "the bandwidth is 0");
   const auto latency = parse_latency(speed.substr(comma + 1));
   if (!latency) {
-    return not_a_drive(text, fmt::format("'{}' is no time in ns, us, ms or s, of a minute at most",
-                                         printable(speed.substr(comma + 1))));
+    return invalid_drive(
+        text, fmt::format("the latency '{}' is not a time in ns, us, ms or s of at most one minute",
+                          printable(speed.substr(comma + 1))));
   }
   return SimulatedDriveSpeed{*bytes_per_second, *latency};
 }
@@ -64,17 +66,21 @@ Status check_options(std::span<const std::filesystem::path> paths, const DriveOp
   const auto refuse = [](std::string message) {
     return Error{ErrorCode::invalid_argument, std::move(message)};
   };
-  if (paths.empty()) return refuse("a drive of no files: expected at least one");
-  if (options.depth < 1 || options.depth > kLargestDepth) {
+  if (paths.empty()) return refuse("cannot open a drive: expected at least 1 file, found 0");
+  if (options.depth < 1 || options.depth > kMaxDepth) {
+    return refuse(fmt::format("cannot open a drive: expected a queue depth from 1 to {}, found {}", kMaxDepth,
+                              options.depth));
+  }
+  if (options.threads < 1 || options.threads > kMaxThreads) {
     return refuse(
-        fmt::format("a drive of {} reads at a time: expected 1 to {}", options.depth, kLargestDepth));
+        fmt::format("cannot open a drive: expected 1 to {} threads, found {}", kMaxThreads, options.threads));
   }
-  if (options.threads < 1 || options.threads > kMostThreads) {
-    return refuse(fmt::format("a drive of {} threads: expected 1 to {}", options.threads, kMostThreads));
-  }
-  if (options.choice.kind == DriveKind::sim &&
-      (options.choice.simulated.bytes_per_second == 0 || options.choice.simulated.latency.count() < 0)) {
-    return refuse("a simulated drive moves at least one byte a second, and its latency is not negative");
+  const SimulatedDriveSpeed& speed = options.choice.simulated;
+  if (options.choice.kind == DriveKind::sim && (speed.bytes_per_second == 0 || speed.latency.count() < 0)) {
+    return refuse(fmt::format(
+        "cannot open a simulated drive: expected at least 1 byte per second and a latency of at least "
+        "0 ns, found {} and {} ns",
+        speed.bytes_per_second, speed.latency.count()));
   }
   return {};
 }
@@ -104,8 +110,8 @@ Result<DriveChoice> parse_drive_choice(std::string_view text) {
     if (text == name_of(kind)) return DriveChoice{.kind = kind};
   }
   constexpr std::string_view kSimulated = "sim:";
-  if (text == "sim") return not_a_drive(text, "has no speed");
-  if (!text.starts_with(kSimulated)) return not_a_drive(text, "is not known");
+  if (text == "sim") return invalid_drive(text, "the bandwidth and latency are missing");
+  if (!text.starts_with(kSimulated)) return invalid_drive(text, "unknown drive");
   MF_TRY(const SimulatedDriveSpeed speed, parse_speed(text, text.substr(kSimulated.size())));
   return DriveChoice{DriveKind::sim, speed};
 }
@@ -130,7 +136,7 @@ Result<OpenedDrive> open_drive(std::span<const std::filesystem::path> paths, con
   }
   MF_TRY(std::unique_ptr<PreadDrive> drive, PreadDrive::start(std::move(files), options));
   if (drive->threads() < options.threads) {
-    opened.refusals.push_back(fmt::format("the system starts {} of {} threads; reading with these",
+    opened.refusals.push_back(fmt::format("the system started only {} of {} threads; reading with those",
                                           drive->threads(), options.threads));
   }
   opened.drive = std::move(drive);

@@ -1,9 +1,9 @@
 #pragma once
-// The open files of a drive.
+// The open files of a drive: regular files that are not empty.
 //
-// All of them are read directly, past the page cache, or none is: where the system refuses direct reads of
-// one, is_direct() is false for all and direct_refusal() says of which. Regular files that are not empty,
-// open for as long as this lives. What the const functions say may be asked by any thread.
+// Either all of them are open for direct reads, which bypass the page cache, or none is: if the system
+// refuses direct reads of one file, is_direct() is false and direct_refusal() names that file. The files are
+// closed by the destructor. Const functions are thread-safe.
 
 #include <chrono>
 #include <cstddef>
@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "io/drive.h"
+#include "io/drive/drive.h"
 #include "io/unique_fd.h"
 
 namespace moeflux {
@@ -29,7 +29,7 @@ struct DirectRefusal {
 
 class DriveFiles {
  public:
-  // Where direct reads are asked for, each file is tried with one: some systems refuse them only then.
+  // With DriveAccess::direct, tries a direct read of each file, because some systems refuse only the read.
   static Result<DriveFiles> open(std::span<const std::filesystem::path> paths, DriveAccess access);
 
   std::size_t count() const { return files_.size(); }
@@ -40,12 +40,12 @@ class DriveFiles {
   const std::filesystem::path& path(std::uint32_t file) const { return at(file).path; }
   Result<FileStamp> stamp(std::uint32_t file) const;
 
-  // Reads now, in the calling thread.
+  // Reads synchronously, in the calling thread.
   DriveCompletion read(const DriveRead& read) const;
 
-  // Says to the system that reads of the page cache jump about, so that it does not read ahead. A hint.
-  void expect_random_reads() const;
-  // What was read leaves the page cache. A hint.
+  // Tells the kernel not to read ahead into the page cache (POSIX_FADV_RANDOM). A hint.
+  void advise_random_reads() const;
+  // Removes the bytes of the read from the page cache (POSIX_FADV_DONTNEED). A hint.
   void drop_from_page_cache(const DriveRead& read) const;
 
  private:
@@ -63,18 +63,18 @@ class DriveFiles {
   std::optional<DirectRefusal> direct_refusal_;
 };
 
-// The most that one read moves. What asks for more is given less, and goes on where it ended: neither
-// io_uring nor pread counts further than 2 GiB.
-inline constexpr std::size_t kLargestDriveReadBytes = std::size_t{1} << 30;
+// The most bytes that one read moves; a larger read completes with fewer bytes. io_uring and pread move less
+// than 2 GiB per call.
+inline constexpr std::size_t kMaxDriveReadBytes = std::size_t{1} << 30;
 
-// Why no system call should see this read, as an errno; 0: it may. Offsets past the largest that a file can
-// have mean other things to the system ("where the last read ended").
-int problem_of(const DriveRead& read);
+// EINVAL if the read reaches past the largest file offset, else 0. Such a read must not reach a system call,
+// which gives these offsets other meanings (such as "where the last read ended").
+int range_error(const DriveRead& read);
 
-// Now and `longest_wait`, which may be endless.
+// The time `longest_wait` from now, which may be nanoseconds::max().
 std::chrono::steady_clock::time_point deadline_after(std::chrono::nanoseconds longest_wait);
 
-// "EPERM"
+// The symbolic name: "EPERM".
 std::string_view name_of_errno(int error_number);
 
 }  // namespace moeflux

@@ -1,17 +1,17 @@
 #pragma once
-// When the reads of a simulated drive end: arithmetic without a clock, for real time and for virtual time.
+// When each read of a simulated drive ends: arithmetic without a clock, for real and virtual time.
 //
-// One queue, served in the order of submission. The latencies of waiting reads overlap, the bandwidth is
-// theirs together: a read of n bytes that is submitted at t ends at
+// One queue, served in the order of submission. The latencies of queued reads overlap, and they share the
+// bandwidth: a read of n bytes submitted at time t ends at
 //   max(t + latency, end of the read before) + n / bytes_per_second
-// Times are counted from any beginning. Plain value, one thread at a time.
+// Times are relative to any fixed start. Plain value; one thread at a time.
 
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
 
 #include "base/check.h"
-#include "io/drive.h"
+#include "io/drive/drive.h"
 
 namespace moeflux {
 
@@ -20,20 +20,20 @@ class DriveModel {
   using Time = std::chrono::nanoseconds;
 
   explicit DriveModel(SimulatedDriveSpeed speed) : speed_(speed) {
-    MF_REQUIRE(speed.bytes_per_second > 0, "a drive moves bytes");
-    MF_REQUIRE(speed.latency >= Time{0}, "a drive does not answer before it is asked");
+    MF_REQUIRE(speed.bytes_per_second > 0, "the bandwidth is at least 1 byte per second");
+    MF_REQUIRE(speed.latency >= Time{0}, "the latency is not negative");
   }
 
-  // When a read of `bytes` that is submitted `now` ends. Submissions come in the order of time.
+  // Submits a read of `bytes` at time `now` and returns when it ends. Requires: `now` never decreases.
   Time submit(Time now, std::uint64_t bytes) {
     free_at_ = saturating_sum(std::max(saturating_sum(now, speed_.latency), free_at_), transfer_time(bytes));
     return free_at_;
   }
 
-  // When the last of the reads so far ends.
+  // When the last submitted read ends.
   Time free_at() const { return free_at_; }
 
-  // How long `bytes` keep the drive busy, rounded up.
+  // How long a transfer of `bytes` takes, rounded up.
   Time transfer_time(std::uint64_t bytes) const {
     __extension__ typedef unsigned __int128 Product;
     const Product scaled = Product{bytes} * std::uint64_t{std::nano::den};
@@ -44,7 +44,7 @@ class DriveModel {
  private:
   static constexpr Time kNever = Time::max();
 
-  // Both are at least 0.
+  // Requires: both are at least 0.
   static Time saturating_sum(Time a, Time b) { return b > kNever - a ? kNever : a + b; }
 
   SimulatedDriveSpeed speed_;

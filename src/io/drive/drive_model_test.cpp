@@ -1,16 +1,16 @@
-#include "io/drive_model.h"
+#include "io/drive/drive_model.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
-#include "base/expect_contract.h"
+#include "base/testing/expect_contract.h"
 
 namespace moeflux {
 namespace {
 
 using namespace std::chrono_literals;
 
-TEST(DriveModel, TakesItsLatencyAndTheTimeOfTheBytes) {
+TEST(DriveModel, AddsLatencyAndTransferTime) {
   DriveModel model({.bytes_per_second = 1'000'000'000, .latency = 100us});
   EXPECT_EQ(model.submit(0ns, 1'000'000), 1100us);
   EXPECT_EQ(model.free_at(), 1100us);
@@ -19,17 +19,17 @@ TEST(DriveModel, TakesItsLatencyAndTheTimeOfTheBytes) {
 TEST(DriveModel, OverlapsLatenciesAndSharesTheBandwidth) {
   DriveModel model({.bytes_per_second = 1'000'000'000, .latency = 100us});
   EXPECT_EQ(model.submit(0ns, 1'000'000), 1100us);
-  EXPECT_EQ(model.submit(0ns, 1'000'000), 2100us);     // its latency is over when the first one's bytes are
-  EXPECT_EQ(model.submit(2050us, 1'000'000), 3150us);  // it is over later than they are
+  EXPECT_EQ(model.submit(0ns, 1'000'000), 2100us);     // its latency ends during the first transfer
+  EXPECT_EQ(model.submit(2050us, 1'000'000), 3150us);  // its latency ends after the second transfer
 }
 
-TEST(DriveModel, WaitsForItsLatencyAgainWhenIdle) {
+TEST(DriveModel, AddsTheLatencyAgainWhenIdle) {
   DriveModel model({.bytes_per_second = 1'000'000'000, .latency = 100us});
   EXPECT_EQ(model.submit(0ns, 1'000), 101us);
   EXPECT_EQ(model.submit(5ms, 1'000), 5101us);
 }
 
-TEST(DriveModel, RoundsTheTimeOfTheBytesUp) {
+TEST(DriveModel, RoundsTheTransferTimeUp) {
   const DriveModel model({.bytes_per_second = 3'000'000'000});
   EXPECT_EQ(model.transfer_time(0), 0ns);
   EXPECT_EQ(model.transfer_time(1), 1ns);
@@ -38,7 +38,7 @@ TEST(DriveModel, RoundsTheTimeOfTheBytesUp) {
   EXPECT_EQ(model.transfer_time(3'000'000'000), 1s);
 }
 
-TEST(DriveModel, EndsLateAndNeverWrapsAround) {
+TEST(DriveModel, SaturatesInsteadOfWrappingAround) {
   DriveModel model({.bytes_per_second = 1, .latency = 1min});
   EXPECT_EQ(model.submit(0ns, ~std::uint64_t{0}), std::chrono::nanoseconds::max());
   EXPECT_EQ(model.submit(std::chrono::nanoseconds::max(), 1), std::chrono::nanoseconds::max());
@@ -46,10 +46,9 @@ TEST(DriveModel, EndsLateAndNeverWrapsAround) {
   EXPECT_EQ(fast.transfer_time(~std::uint64_t{0}), 1s);
 }
 
-TEST(DriveModel, IsADriveThatMovesBytes) {
-  EXPECT_CONTRACT(DriveModel({.bytes_per_second = 0}), "a drive moves bytes");
-  EXPECT_CONTRACT(DriveModel({.bytes_per_second = 1, .latency = -1ns}),
-                  "a drive does not answer before it is asked");
+TEST(DriveModel, RequiresBandwidthAndANonNegativeLatency) {
+  EXPECT_CONTRACT(DriveModel({.bytes_per_second = 0}), "the bandwidth is at least 1 byte per second");
+  EXPECT_CONTRACT(DriveModel({.bytes_per_second = 1, .latency = -1ns}), "the latency is not negative");
 }
 
 RC_GTEST_PROP(DriveModel, IsNeverFasterThanItsBandwidthOrItsLatency, ()) {
@@ -67,7 +66,7 @@ RC_GTEST_PROP(DriveModel, IsNeverFasterThanItsBandwidthOrItsLatency, ()) {
     RC_ASSERT(end >= now + speed.latency + model.transfer_time(bytes));
     RC_ASSERT(end >= last + model.transfer_time(bytes));
     RC_ASSERT(end >= busy);
-    // It idles only while no latency is over.
+    // It is idle only until the latency of the next read has passed.
     RC_ASSERT(end == last + model.transfer_time(bytes) ||
               end == now + speed.latency + model.transfer_time(bytes));
     last = end;

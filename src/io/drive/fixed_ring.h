@@ -1,5 +1,5 @@
 #pragma once
-// A queue that never allocates: first in, first out, with room for a stated number. One thread at a time.
+// A FIFO queue of fixed capacity, which allocates only in its constructor. One thread at a time.
 
 #include <cstddef>
 #include <vector>
@@ -18,12 +18,12 @@ class FixedRing {
   bool empty() const { return size_ == 0; }
 
   void push(const T& item) {
-    MF_REQUIRE(size_ < items_.size(), "a ring holds what it has room for");
+    MF_REQUIRE(size_ < items_.size(), "the ring is not full");
     items_[(first_ + size_) % items_.size()] = item;
     ++size_;
   }
   const T& front() const {
-    MF_REQUIRE(size_ > 0, "the front of a ring is the front of something");
+    MF_REQUIRE(size_ > 0, "the ring is not empty");
     return items_[first_];
   }
   T pop() {

@@ -1,11 +1,11 @@
-#include "io/fixed_ring.h"
+#include "io/drive/fixed_ring.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
 #include <deque>
 
-#include "base/expect_contract.h"
+#include "base/testing/expect_contract.h"
 
 namespace moeflux {
 namespace {
@@ -28,11 +28,11 @@ RC_GTEST_PROP(FixedRing, IsAQueue, (std::vector<bool> pushes)) {
   }
 }
 
-TEST(FixedRing, KeepsToItsRoom) {
+TEST(FixedRing, ChecksThatItIsNeitherEmptyNorFull) {
   FixedRing<int> ring(1);
-  EXPECT_CONTRACT(ring.pop(), "the front of a ring is the front of something");
+  EXPECT_CONTRACT(ring.pop(), "the ring is not empty");
   ring.push(1);
-  EXPECT_CONTRACT(ring.push(2), "a ring holds what it has room for");
+  EXPECT_CONTRACT(ring.push(2), "the ring is not full");
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
 #pragma once
-// Reads by a few threads: direct ones where io_uring is refused, or through the page cache.
+// Reads by several threads: direct reads if io_uring is refused, or reads through the page cache.
 //
-// Each thread takes the oldest read that waits, does it by pread and hands its completion over; so as many
-// reads are under way as there are threads, and the others wait in order. No allocation after the start.
-// Destroying it drops what no thread has begun and waits for what one has. One thread at a time.
+// Each thread takes the oldest queued read and does it with pread. So as many reads are running as there are
+// threads, and the others are queued. No allocation after the start. The destructor drops queued reads and
+// waits for running ones. The caller is one thread at a time.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,16 +14,16 @@
 
 #include "base/result.h"
 #include "base/thread_annotations.h"
-#include "io/drive.h"
-#include "io/drive_files.h"
-#include "io/fixed_ring.h"
+#include "io/drive/drive.h"
+#include "io/drive/drive_files.h"
+#include "io/drive/fixed_ring.h"
 
 namespace moeflux {
 
 class PreadDrive final : public Drive {
  public:
-  // As the files are open, so they are read. Where the system does not start all the threads there are fewer;
-  // not one is an error.
+  // Reads directly if the files are open for that. Uses fewer threads if the system refuses to start more;
+  // fails if it starts none.
   static Result<std::unique_ptr<PreadDrive>> start(DriveFiles files, const DriveOptions& options);
   ~PreadDrive() override;
 
@@ -43,23 +43,23 @@ class PreadDrive final : public Drive {
 
   void start_threads(unsigned wanted);
   void work();
-  std::size_t take_ended(std::span<DriveCompletion> out) MF_REQUIRES(mutex_);
+  std::size_t take_completed(std::span<DriveCompletion> out) MF_REQUIRES(mutex_);
 
   const DriveFiles files_;
   const std::uint32_t depth_;
   const bool drops_from_page_cache_;
   std::vector<std::thread> threads_;
 
-  // The caller's.
-  std::uint32_t out_ = 0;        // submitted and not collected
-  std::uint32_t unflushed_ = 0;  // of which no thread was told
+  // Used by the caller's thread only.
+  std::uint32_t in_flight_ = 0;  // submitted and not collected
+  std::uint32_t unflushed_ = 0;  // submitted, but no thread was notified
 
   Mutex mutex_;
-  CondVar has_waiting_;
-  CondVar has_ended_;
-  FixedRing<DriveRead> waiting_ MF_GUARDED_BY(mutex_);
-  FixedRing<DriveCompletion> ended_ MF_GUARDED_BY(mutex_);
-  bool is_ending_ MF_GUARDED_BY(mutex_) = false;
+  CondVar has_queued_;
+  CondVar has_completed_;
+  FixedRing<DriveRead> queued_ MF_GUARDED_BY(mutex_);
+  FixedRing<DriveCompletion> completed_ MF_GUARDED_BY(mutex_);
+  bool is_stopping_ MF_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace moeflux

@@ -1,4 +1,4 @@
-#include "io/simulated_drive.h"
+#include "io/drive/simulated_drive.h"
 
 #include <fmt/format.h>
 
@@ -16,7 +16,7 @@ using Clock = std::chrono::steady_clock;
 
 std::chrono::nanoseconds time_now() { return Clock::now().time_since_epoch(); }
 
-// In the largest unit that makes it a whole number: "100 us".
+// As a whole number in the largest possible unit: "100 us".
 std::string describe_time(std::chrono::nanoseconds time) {
   constexpr std::int64_t kThousand = 1000;
   std::int64_t count = time.count();
@@ -32,7 +32,7 @@ std::string describe_time(std::chrono::nanoseconds time) {
 }  // namespace
 
 SimulatedDrive::SimulatedDrive(DriveFiles files, SimulatedDriveSpeed speed, std::uint32_t depth)
-    : files_(std::move(files)), speed_(speed), model_(speed), waiting_(depth) {}
+    : files_(std::move(files)), speed_(speed), model_(speed), queued_(depth) {}
 
 std::string SimulatedDrive::describe() const {
   return fmt::format("simulated drive, {}/s, {}", human_bytes(speed_.bytes_per_second),
@@ -40,24 +40,24 @@ std::string SimulatedDrive::describe() const {
 }
 
 void SimulatedDrive::submit(const DriveRead& read) {
-  MF_REQUIRE(read.file < files_.count(), "a drive is asked for its own files");
-  MF_REQUIRE(waiting_.size() < waiting_.capacity(), "no more reads are out than a drive is deep");
-  waiting_.push({read, model_.submit(time_now(), read.out.size())});
+  MF_REQUIRE(read.file < files_.count(), "the file is one of the drive's");
+  MF_REQUIRE(queued_.size() < queued_.capacity(), "the queue of the drive is not full");
+  queued_.push({read, model_.submit(time_now(), read.out.size())});
 }
 
 std::size_t SimulatedDrive::collect(std::span<DriveCompletion> out, std::chrono::nanoseconds longest_wait) {
-  const std::size_t count = take_ended(out);
-  if (count != 0 || out.empty() || waiting_.empty() || longest_wait <= longest_wait.zero()) return count;
+  const std::size_t count = take_completed(out);
+  if (count != 0 || out.empty() || queued_.empty() || longest_wait <= longest_wait.zero()) return count;
   std::this_thread::sleep_until(
-      std::min(deadline_after(longest_wait), Clock::time_point(waiting_.front().ends_at)));
-  return take_ended(out);
+      std::min(deadline_after(longest_wait), Clock::time_point(queued_.front().ends_at)));
+  return take_completed(out);
 }
 
-std::size_t SimulatedDrive::take_ended(std::span<DriveCompletion> out) {
+std::size_t SimulatedDrive::take_completed(std::span<DriveCompletion> out) {
   const std::chrono::nanoseconds now = time_now();
   std::size_t count = 0;
-  while (count < out.size() && !waiting_.empty() && waiting_.front().ends_at <= now) {
-    out[count++] = files_.read(waiting_.pop().read);
+  while (count < out.size() && !queued_.empty() && queued_.front().ends_at <= now) {
+    out[count++] = files_.read(queued_.pop().read);
   }
   return count;
 }

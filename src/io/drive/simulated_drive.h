@@ -1,18 +1,18 @@
 #pragma once
-// A drive of stated bandwidth and latency, in real time; the bytes are those of the files.
+// A drive with simulated bandwidth and latency, in real time. The bytes are those of the files.
 //
-// Nothing happens behind its caller's back: a read is timed by a DriveModel when it is submitted, and done by
-// pread when its time has come and its completion is collected. It is for showing what a slower drive would
-// mean; what the machine's own drive or page cache takes for the bytes comes on top. One thread at a time.
+// It has no threads: submit() computes the end of a read with a DriveModel, and collect() does it with pread
+// when that time has passed. It shows the effect of a slower drive; the time that the machine's own drive or
+// page cache takes is added. One thread at a time.
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
 
-#include "io/drive.h"
-#include "io/drive_files.h"
-#include "io/drive_model.h"
-#include "io/fixed_ring.h"
+#include "io/drive/drive.h"
+#include "io/drive/drive_files.h"
+#include "io/drive/drive_model.h"
+#include "io/drive/fixed_ring.h"
 
 namespace moeflux {
 
@@ -22,7 +22,7 @@ class SimulatedDrive final : public Drive {
 
   DriveKind kind() const override { return DriveKind::sim; }
   std::string describe() const override;
-  std::uint32_t depth() const override { return static_cast<std::uint32_t>(waiting_.capacity()); }
+  std::uint32_t depth() const override { return static_cast<std::uint32_t>(queued_.capacity()); }
   void submit(const DriveRead& read) override;
   void flush() override {}
   std::size_t collect(std::span<DriveCompletion> out, std::chrono::nanoseconds longest_wait) override;
@@ -35,12 +35,12 @@ class SimulatedDrive final : public Drive {
     std::chrono::nanoseconds ends_at{0};
   };
 
-  std::size_t take_ended(std::span<DriveCompletion> out);
+  std::size_t take_completed(std::span<DriveCompletion> out);
 
   DriveFiles files_;
   SimulatedDriveSpeed speed_;
   DriveModel model_;
-  FixedRing<TimedRead> waiting_;  // they end in the order in which they came
+  FixedRing<TimedRead> queued_;  // reads end in the order of submission
 };
 
 }  // namespace moeflux

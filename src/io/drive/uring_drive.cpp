@@ -1,4 +1,4 @@
-#include "io/uring_drive.h"
+#include "io/drive/uring_drive.h"
 
 #include <fmt/format.h>
 #include <liburing.h>
@@ -25,17 +25,19 @@
 namespace moeflux {
 namespace {
 
-constexpr std::size_t kLargestBufferBytes = kGiB;  // the kernel's limit
-constexpr std::uint32_t kMostRetries = 8;          // of one read, and of a submission that is put off
-constexpr std::chrono::nanoseconds kShortSleep = std::chrono::milliseconds(1);
+constexpr std::size_t kMaxBufferBytes = kGiB;  // the kernel's limit
+constexpr std::uint32_t kMaxRetries = 8;       // of one read, and of a submission
+constexpr std::chrono::nanoseconds kRetryDelay = std::chrono::milliseconds(1);
 
-// What says nothing about the read: its thread ended, or a signal or a shortage came in between.
-bool is_passing(int error_number) {
+// Errors that say nothing about the read: a signal, a temporary shortage, or the end of the submitting
+// thread.
+bool is_transient(int error_number) {
   return error_number == EINTR || error_number == EAGAIN || error_number == EBUSY ||
          error_number == ECANCELED;
 }
 
-// Whether a ring takes and answers requests here. Some sandboxes allow making one and nothing else.
+// Submits a no-op and waits for it. Returns 0 or the errno: some sandboxes allow creating a ring and nothing
+// else.
 int try_ring(io_uring* ring) {
   io_uring_sqe* const request = io_uring_get_sqe(ring);
   io_uring_prep_nop(request);
@@ -49,32 +51,37 @@ int try_ring(io_uring* ring) {
   return 0;
 }
 
-std::string_view remedy_of_ring(int error_number) {
+constexpr std::string_view kRaiseMemlock =
+    "; to allow it, raise the limit of locked memory ('ulimit -l' or LimitMEMLOCK=)";
+constexpr std::string_view kRaiseOpenFiles =
+    "; to allow it, raise the limit of open files ('ulimit -n' or LimitNOFILE=)";
+
+std::string_view remedy_for_ring(int error_number) {
   switch (error_number) {
     case EPERM:
     case EACCES:
-      return "; to allow it, set the sysctl kernel.io_uring_disabled to 0, or let the container's seccomp "
-             "profile "
-             "have io_uring_setup, io_uring_enter and io_uring_register";
-    case ENOSYS: return "; it needs Linux 5.11 or later, and a sandbox that lets it through";
-    case ENOMEM: return "; to allow it, raise the limit of locked memory ('ulimit -l' or LimitMEMLOCK=)";
-    case EMFILE: return "; to allow it, raise the limit of open files ('ulimit -n' or LimitNOFILE=)";
+      return "; to allow it, set the sysctl kernel.io_uring_disabled to 0, or allow io_uring_setup, "
+             "io_uring_enter "
+             "and io_uring_register in the container's seccomp profile";
+    case ENOSYS: return "; it needs Linux 5.11 or later, and a sandbox that allows it";
+    case ENOMEM: return kRaiseMemlock;
+    case EMFILE: return kRaiseOpenFiles;
     default: return "";
   }
 }
 
-std::string_view remedy_of_registering(int error_number) {
+std::string_view remedy_for_registration(int error_number) {
   switch (error_number) {
     case EPERM:
     case EACCES:
-    case ENOSYS: return "; to allow them, let the container's seccomp profile have io_uring_register";
-    case ENOMEM: return "; to allow them, raise the limit of locked memory ('ulimit -l' or LimitMEMLOCK=)";
-    case EMFILE: return "; to allow them, raise the limit of open files ('ulimit -n' or LimitNOFILE=)";
+    case ENOSYS: return "; to allow it, allow io_uring_register in the container's seccomp profile";
+    case ENOMEM: return kRaiseMemlock;
+    case EMFILE: return kRaiseOpenFiles;
     default: return "";
   }
 }
 
-// As far as that needs no right.
+// Raises the soft limit to the hard limit, which needs no privilege.
 void raise_memlock_limit() {
   rlimit limit;
   if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
@@ -82,7 +89,7 @@ void raise_memlock_limit() {
   ::setrlimit(RLIMIT_MEMLOCK, &limit);
 }
 
-// Whether the system will lock so many bytes: the limit allows it, or does not count for this process.
+// Whether the limit allows this process to lock `bytes`, or does not apply to it (CAP_IPC_LOCK).
 bool may_lock(std::uint64_t bytes) {
   rlimit limit;
   if (::getrlimit(RLIMIT_MEMLOCK, &limit) == 0 &&
@@ -105,9 +112,9 @@ std::vector<std::span<std::byte>> buffers_of(std::span<const std::span<std::byte
   std::vector<std::span<std::byte>> buffers;
   for (std::span<std::byte> region : regions) {
     if (region.empty()) continue;
-    // Equal parts, not a rest at the end: fewer reads lie across a border the fewer and the larger the parts
-    // are.
-    const std::size_t parts = divide_up(region.size(), kLargestBufferBytes);
+    // Equal parts, because a read that crosses a boundary cannot use a fixed buffer: a short last part would
+    // be crossed more often.
+    const std::size_t parts = divide_up(region.size(), kMaxBufferBytes);
     const std::size_t part_bytes =
         divide_up(divide_up(region.size(), parts), kDriveAlignment) * kDriveAlignment;
     while (!region.empty()) {
@@ -127,12 +134,12 @@ void UringDrive::EndRing::operator()(io_uring* ring) const {
 
 std::unique_ptr<UringDrive> UringDrive::open(DriveFiles& files, const DriveOptions& options,
                                              std::vector<std::string>& refusals) {
-  MF_REQUIRE(files.is_direct(), "io_uring reads files that are open for direct reads");
+  MF_REQUIRE(files.is_direct(), "the files are open for direct reads");
   Ring ring = make_ring(options.depth, refusals);
   if (!ring) return nullptr;
   std::unique_ptr<UringDrive> drive(new UringDrive(std::move(ring), std::move(files), options.depth));
-  drive->fix_files(refusals);
-  if (options.uses_fixed_buffers) drive->fix_buffers(options.memory, refusals);
+  drive->register_files(refusals);
+  if (options.uses_fixed_buffers) drive->register_buffers(options.memory, refusals);
   return drive;
 }
 
@@ -143,17 +150,17 @@ UringDrive::UringDrive(Ring ring, DriveFiles files, std::uint32_t depth)
       free_(depth),
       queued_(depth),
       failed_(depth) {
-  std::iota(free_.rbegin(), free_.rend(), 0U);  // the lowest is taken first
+  std::iota(free_.rbegin(), free_.rend(), 0U);  // the lowest slot is used first
 }
 
 UringDrive::Ring UringDrive::make_ring(std::uint32_t depth, std::vector<std::string>& refusals) {
   const auto refuse = [&](int error_number) {
     refusals.push_back(fmt::format("io_uring is refused ({}); reading with pread{}",
-                                   name_of_errno(error_number), remedy_of_ring(error_number)));
+                                   name_of_errno(error_number), remedy_for_ring(error_number)));
     return Ring();
   };
-  // Completions do not interrupt the thread that computes, but wait until it enters the kernel; a flag says
-  // when that is worth while. Kernels before 5.19 do not know it.
+  // With these flags completions do not interrupt the computing thread: the kernel delivers them when the
+  // thread enters it next, and sets a flag in the ring when there are some. They need Linux 5.19 or later.
   auto memory = std::make_unique<io_uring>();
   io_uring_params params = {};
   params.flags = IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG;
@@ -164,7 +171,7 @@ UringDrive::Ring UringDrive::make_ring(std::uint32_t depth, std::vector<std::str
   }
   if (made < 0) return refuse(-made);
   Ring ring(memory.release());
-  // Waiting with a deadline, and completions that are never dropped.
+  // EXT_ARG: waiting with a timeout. NODROP: the kernel never drops completions.
   if ((params.features & IORING_FEAT_EXT_ARG) == 0 || (params.features & IORING_FEAT_NODROP) == 0) {
     return refuse(ENOSYS);
   }
@@ -173,19 +180,19 @@ UringDrive::Ring UringDrive::make_ring(std::uint32_t depth, std::vector<std::str
   return ring;
 }
 
-void UringDrive::fix_files(std::vector<std::string>& refusals) {
+void UringDrive::register_files(std::vector<std::string>& refusals) {
   std::vector<int> descriptors;
   for (std::uint32_t file = 0; file < files_.count(); ++file) descriptors.push_back(files_.descriptor(file));
   const int fixed =
       io_uring_register_files(ring_.get(), descriptors.data(), static_cast<unsigned>(descriptors.size()));
   has_fixed_files_ = fixed == 0;
   if (has_fixed_files_) return;
-  refusals.push_back(fmt::format("fixed files are refused ({}); io_uring reads without{}",
-                                 name_of_errno(-fixed), remedy_of_registering(-fixed)));
+  refusals.push_back(fmt::format("fixed files are refused ({}); io_uring reads without them{}",
+                                 name_of_errno(-fixed), remedy_for_registration(-fixed)));
 }
 
-void UringDrive::fix_buffers(std::span<const std::span<std::byte>> memory,
-                             std::vector<std::string>& refusals) {
+void UringDrive::register_buffers(std::span<const std::span<std::byte>> memory,
+                                  std::vector<std::string>& refusals) {
   std::vector<std::span<std::byte>> buffers = buffers_of(memory);
   if (buffers.empty()) return;
   std::vector<iovec> vectors;
@@ -195,7 +202,8 @@ void UringDrive::fix_buffers(std::span<const std::span<std::byte>> memory,
     bytes += buffer.size();
   }
   raise_memlock_limit();
-  // Else registering does it, with one thread. Where it will be refused, pages are cleared when they are first read into.
+  // Registering would fault the pages in with one thread; populate() uses several. Skipped if registering
+  // will be refused: then each page is faulted in by the first read into it.
   if (may_lock(bytes))
     for (const std::span<std::byte> buffer : buffers) populate(buffer);
   const int fixed =
@@ -204,20 +212,20 @@ void UringDrive::fix_buffers(std::span<const std::span<std::byte>> memory,
     buffers_ = std::move(buffers);
     return;
   }
-  const std::string amounts = fixed == -ENOMEM ? fmt::format(": {} would be locked, and {} may be",
+  const std::string amounts = fixed == -ENOMEM ? fmt::format(": they lock {}, the limit is {}",
                                                              human_bytes(bytes), describe_memlock_limit())
                                                : "";
-  refusals.push_back(fmt::format("fixed buffers are refused ({}){}; io_uring reads without{}",
-                                 name_of_errno(-fixed), amounts, remedy_of_registering(-fixed)));
+  refusals.push_back(fmt::format("fixed buffers are refused ({}){}; io_uring reads without them{}",
+                                 name_of_errno(-fixed), amounts, remedy_for_registration(-fixed)));
 }
 
 UringDrive::~UringDrive() {
   std::array<DriveCompletion, 16> dropped;
   while (in_kernel_ > 0) {
-    if (take_finished(dropped) == 0 && in_kernel_ > 0) wait_for_kernel(std::chrono::seconds(1));
+    if (take_completed(dropped) == 0 && in_kernel_ > 0) wait_for_kernel(std::chrono::seconds(1));
   }
-  // The kernel takes a ring apart some time after it is closed; the memory is to be unlocked now, since it
-  // may soon be freed, or locked for another drive.
+  // The kernel destroys a ring some time after it is closed. Unlock the memory now, because the caller may
+  // free it or lock it for another drive.
   if (has_fixed_buffers()) io_uring_unregister_buffers(ring_.get());
 }
 
@@ -226,14 +234,14 @@ std::string UringDrive::describe() const {
 }
 
 void UringDrive::submit(const DriveRead& read) {
-  MF_REQUIRE(read.file < files_.count(), "a drive is asked for its own files");
-  MF_REQUIRE(!free_.empty(), "no more reads are out than a drive is deep");
+  MF_REQUIRE(read.file < files_.count(), "the file is one of the drive's");
+  MF_REQUIRE(!free_.empty(), "the queue of the drive is not full");
   const std::uint32_t slot = free_.back();
   free_.pop_back();
   slots_[slot] = {read};
-  const int problem = problem_of(read);
-  if (problem != 0) {
-    failed_.push({slot, problem});
+  const int invalid = range_error(read);
+  if (invalid != 0) {
+    failed_.push({slot, invalid});
   } else {
     queue(slot);
   }
@@ -253,11 +261,11 @@ std::optional<int> UringDrive::fixed_buffer_of(std::span<const std::byte> memory
 
 void UringDrive::queue(std::uint32_t slot) {
   const DriveRead& read = slots_[slot].read;
-  // The ring has an entry for each slot, and each slot is in it once at most.
+  // The ring has an entry per slot, and each slot is in it at most once.
   io_uring_sqe* const request = io_uring_get_sqe(ring_.get());
   MF_REQUIRE(request != nullptr, "the ring is as deep as the drive");
 
-  const auto size = static_cast<std::uint32_t>(std::min(read.out.size(), kLargestDriveReadBytes));
+  const auto size = static_cast<std::uint32_t>(std::min(read.out.size(), kMaxDriveReadBytes));
   const int file = has_fixed_files_ ? static_cast<int>(read.file) : files_.descriptor(read.file);
   const std::optional<int> buffer = fixed_buffer_of(read.out.first(size));
   if (buffer) {
@@ -279,19 +287,18 @@ void UringDrive::flush() {
       continue;
     }
     const int error_number = submitted == 0 ? EAGAIN : -submitted;
-    const bool may_pass = is_passing(error_number);
-    if (may_pass && in_kernel_ > 0)
-      return;  // when some of those are collected there is room; collect() flushes
-    if (may_pass && ++attempts < kMostRetries) {
-      std::this_thread::sleep_for(kShortSleep);
+    const bool may_retry = is_transient(error_number);
+    if (may_retry && in_kernel_ > 0) return;  // collecting them makes room, and collect() flushes again
+    if (may_retry && ++attempts < kMaxRetries) {
+      std::this_thread::sleep_for(kRetryDelay);
     } else {
       fail_queued(error_number);
     }
   }
 }
 
-// The kernel did not take what is queued: takes it out of the ring again. The kernel looks at the ring only
-// while it is asked to, so its tail may go back to where it has read.
+// Removes the queued requests, which the kernel did not accept, from the ring. The kernel reads the ring only
+// during a submission, so the tail may be moved back to the head.
 void UringDrive::fail_queued(int error_number) {
   io_uring_sq& ring = ring_->sq;
   const unsigned head = *ring.khead;
@@ -315,7 +322,7 @@ std::size_t UringDrive::collect(std::span<DriveCompletion> out, std::chrono::nan
   }
 }
 
-// Until something has finished, or for a while.
+// Waits until a read has completed, or up to `longest_wait`.
 void UringDrive::wait_for_kernel(std::chrono::nanoseconds longest_wait) {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(longest_wait);
   __kernel_timespec timeout = {};
@@ -324,43 +331,43 @@ void UringDrive::wait_for_kernel(std::chrono::nanoseconds longest_wait) {
   io_uring_cqe* finished = nullptr;
   const int waited = io_uring_wait_cqe_timeout(ring_.get(), &finished, &timeout);
   if (waited == 0 || waited == -ETIME || waited == -EINTR) return;
-  // The kernel does not let us wait. Completions come nevertheless, whenever this thread enters it.
-  std::this_thread::sleep_for(std::min(longest_wait, kShortSleep));
+  // The kernel refuses to wait. It still delivers completions whenever this thread enters it.
+  std::this_thread::sleep_for(std::min(longest_wait, kRetryDelay));
 }
 
 std::size_t UringDrive::take_ready(std::span<DriveCompletion> out) {
   const std::size_t count = take_failed(out);
-  return count + take_finished(out.subspan(count));
+  return count + take_completed(out.subspan(count));
 }
 
 std::size_t UringDrive::take_failed(std::span<DriveCompletion> out) {
   std::size_t count = 0;
   while (count < out.size() && !failed_.empty()) {
     const FailedSlot failed = failed_.pop();
-    out[count++] = end(failed.slot, -failed.error_number);
+    out[count++] = complete(failed.slot, -failed.error_number);
   }
   return count;
 }
 
-std::size_t UringDrive::take_finished(std::span<DriveCompletion> out) {
+std::size_t UringDrive::take_completed(std::span<DriveCompletion> out) {
   std::size_t count = 0;
   bool is_queued_again = false;
-  std::array<io_uring_cqe*, 32> finished;
+  std::array<io_uring_cqe*, 32> completed;
   while (count < out.size() && in_kernel_ > 0) {
-    // No system call, unless the kernel has flagged that completions wait for one.
-    const auto wanted = static_cast<unsigned>(std::min(finished.size(), out.size() - count));
-    const unsigned ready = io_uring_peek_batch_cqe(ring_.get(), finished.data(), wanted);
+    // Makes a system call only if the kernel has set the flag that completions are pending.
+    const auto wanted = static_cast<unsigned>(std::min(completed.size(), out.size() - count));
+    const unsigned ready = io_uring_peek_batch_cqe(ring_.get(), completed.data(), wanted);
     if (ready == 0) break;
     in_kernel_ -= ready;
     for (unsigned i = 0; i < ready; ++i) {
-      const auto slot = static_cast<std::uint32_t>(io_uring_cqe_get_data64(finished[i]));
-      const std::int32_t result = finished[i]->res;
-      if (result < 0 && is_passing(-result) && slots_[slot].retries < kMostRetries) {
+      const auto slot = static_cast<std::uint32_t>(io_uring_cqe_get_data64(completed[i]));
+      const std::int32_t result = completed[i]->res;
+      if (result < 0 && is_transient(-result) && slots_[slot].retries < kMaxRetries) {
         ++slots_[slot].retries;
         queue(slot);
         is_queued_again = true;
       } else {
-        out[count++] = end(slot, result);
+        out[count++] = complete(slot, result);
       }
     }
     io_uring_cq_advance(ring_.get(), ready);
@@ -369,7 +376,7 @@ std::size_t UringDrive::take_finished(std::span<DriveCompletion> out) {
   return count;
 }
 
-DriveCompletion UringDrive::end(std::uint32_t slot, std::int32_t result) {
+DriveCompletion UringDrive::complete(std::uint32_t slot, std::int32_t result) {
   free_.push_back(slot);
   const std::uint64_t tag = slots_[slot].read.tag;
   if (result < 0) return {.tag = tag, .error_number = -result};

@@ -1,14 +1,13 @@
 #pragma once
-// Direct reads by io_uring, with fixed files and fixed buffers where they are granted.
+// Direct reads with io_uring, with fixed files and fixed buffers if the system grants them.
 //
-// Each read that is out has a slot here, whose number is all that the kernel is told of it. A slot is queued
-// (in the ring, not yet seen by the kernel), in the kernel, or failed (its completion waits here, because the
-// kernel did not take the read). Nothing is lost on the way: what the kernel breaks off for reasons that are
-// not the read's own is queued again a few times, and what it refuses to take becomes a completion with the
-// errno of the refusal.
+// Each read in flight has a slot, and the slot number is the user data of its request. A slot is queued (in
+// the submission ring, not yet passed to the kernel), in the kernel, or failed (the kernel did not accept the
+// read; its completion is stored here). No read is lost: a read that fails for a transient reason is queued
+// again a few times, and a read that the kernel does not accept completes with the errno of the refusal.
 //
-// Reads that a thread submitted go on when it ends or is busy; another may collect them, one at a time.
-// Destroying the drive drops what is queued and waits for what is in the kernel.
+// Reads continue while the thread that submitted them is busy, and after it ends; any one thread at a time
+// may collect them. The destructor drops queued reads and waits for those in the kernel.
 
 #include <cstddef>
 #include <cstdint>
@@ -18,22 +17,22 @@
 #include <string>
 #include <vector>
 
-#include "io/drive.h"
-#include "io/drive_files.h"
-#include "io/fixed_ring.h"
+#include "io/drive/drive.h"
+#include "io/drive/drive_files.h"
+#include "io/drive/fixed_ring.h"
 
 struct io_uring;
 
 namespace moeflux {
 
-// `regions` in order of address, cut into equal parts of 1 GiB at most, which is what the kernel takes as one
-// buffer.
+// `regions` cut into equal parts of at most 1 GiB, the kernel's limit for a fixed buffer, and sorted by
+// address.
 std::vector<std::span<std::byte>> buffers_of(std::span<const std::span<std::byte>> regions);
 
 class UringDrive final : public Drive {
  public:
-  // Takes `files`, which are open for direct reads, and gives a drive; or, where the system refuses a ring,
-  // nothing, and leaves them. What was refused is added to `refusals`.
+  // Opens a drive and moves `files` into it. If the system refuses a ring, returns null and leaves `files`
+  // alone. Requires: files.is_direct(). Appends to `refusals` what the system refused.
   static std::unique_ptr<UringDrive> open(DriveFiles& files, const DriveOptions& options,
                                           std::vector<std::string>& refusals);
   ~UringDrive() override;
@@ -67,27 +66,27 @@ class UringDrive final : public Drive {
   UringDrive(Ring ring, DriveFiles files, std::uint32_t depth);
 
   static Ring make_ring(std::uint32_t depth, std::vector<std::string>& refusals);
-  void fix_files(std::vector<std::string>& refusals);
-  void fix_buffers(std::span<const std::span<std::byte>> memory, std::vector<std::string>& refusals);
+  void register_files(std::vector<std::string>& refusals);
+  void register_buffers(std::span<const std::span<std::byte>> memory, std::vector<std::string>& refusals);
 
-  // The fixed buffer in which all of `memory` lies: none, or its index.
+  // The index of the fixed buffer that contains all of `memory`, if there is one.
   std::optional<int> fixed_buffer_of(std::span<const std::byte> memory) const;
   void queue(std::uint32_t slot);
   void fail_queued(int error_number);
   void wait_for_kernel(std::chrono::nanoseconds longest_wait);
   std::size_t take_failed(std::span<DriveCompletion> out);
-  std::size_t take_finished(std::span<DriveCompletion> out);
+  std::size_t take_completed(std::span<DriveCompletion> out);
   std::size_t take_ready(std::span<DriveCompletion> out);
-  DriveCompletion end(std::uint32_t slot, std::int32_t result);
+  DriveCompletion complete(std::uint32_t slot, std::int32_t result);
 
   Ring ring_;
   DriveFiles files_;
-  std::vector<std::span<std::byte>> buffers_;  // fixed ones, by address; empty: none
+  std::vector<std::span<std::byte>> buffers_;  // fixed buffers, sorted by address
   bool has_fixed_files_ = false;
 
   std::vector<Slot> slots_;
   std::vector<std::uint32_t> free_;  // slots
-  FixedRing<std::uint32_t> queued_;  // slots, in the order of the ring
+  FixedRing<std::uint32_t> queued_;  // slots, in the order of the submission ring
   FixedRing<FailedSlot> failed_;
   std::uint32_t in_kernel_ = 0;
 };

@@ -1,4 +1,4 @@
-#include "io/uring_drive.h"
+#include "io/drive/uring_drive.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,8 +6,8 @@
 
 #include "base/aligned_buffer.h"
 #include "base/sizes.h"
-#include "io/drive_testing.h"
-#include "io/temporary_directory.h"
+#include "io/testing/drive_testing.h"
+#include "io/testing/temporary_directory.h"
 
 namespace moeflux {
 namespace {
@@ -17,7 +17,7 @@ using testing::SizeIs;
 
 constexpr std::size_t kPage = kDriveAlignment;
 
-// Addresses without memory.
+// Address space without memory.
 struct Addresses {
   explicit Addresses(std::size_t bytes)
       : data(::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)),
@@ -31,7 +31,7 @@ struct Addresses {
   std::size_t size;
 };
 
-TEST(UringBuffers, AreEqualPartsOfAGibibyteAtMost) {
+TEST(UringBuffers, AreEqualPartsOfAtMostOneGibibyte) {
   const Addresses addresses(5 * kGiB / 2);
   const std::vector<std::span<std::byte>> regions = {addresses.span()};
   const auto buffers = buffers_of(regions);
@@ -48,7 +48,7 @@ TEST(UringBuffers, AreEqualPartsOfAGibibyteAtMost) {
   EXPECT_EQ(bytes, addresses.size);
 }
 
-TEST(UringBuffers, LieInTheOrderOfTheirAddresses) {
+TEST(UringBuffers, AreSortedByAddress) {
   const Addresses addresses(64 * kPage);
   const auto all = addresses.span();
   const std::vector<std::span<std::byte>> regions = {all.subspan(32 * kPage), all.first(0),
@@ -77,8 +77,8 @@ struct UringWithBuffers : testing::Test {
   }
 };
 
-TEST_F(UringWithBuffers, ReadsIntoThemAcrossThemAndBesideThem) {
-  // Two that touch, one apart, and nothing before, between and behind.
+TEST_F(UringWithBuffers, ReadsInsideAcrossAndOutsideThem) {
+  // Two adjacent buffers and one apart, with unregistered memory before, between and after.
   const auto all = memory.bytes();
   const Result<OpenedDrive> opened =
       open_drive(paths, {.depth = 4,
@@ -96,7 +96,7 @@ TEST_F(UringWithBuffers, ReadsIntoThemAcrossThemAndBesideThem) {
   expect_reads_at(drive, 0, 40);
 }
 
-TEST_F(UringWithBuffers, DoesNotRegisterThemUnlessAsked) {
+TEST_F(UringWithBuffers, DoesNotRegisterThemIfTheOptionIsOff) {
   const Result<OpenedDrive> opened =
       open_drive(paths, {.memory = {memory.bytes()}, .uses_fixed_buffers = false});
   ASSERT_TRUE(opened);
@@ -106,18 +106,17 @@ TEST_F(UringWithBuffers, DoesNotRegisterThemUnlessAsked) {
   expect_reads_at(*opened->drive, 5, 3);
 }
 
-TEST_F(UringWithBuffers, GoesOnWithoutMemoryThatCannotBeRegistered) {
-  const Addresses addresses(kPage);  // nothing can be written there
+TEST_F(UringWithBuffers, ReadsWithoutThemIfRegisteringFails) {
+  const Addresses addresses(kPage);  // not writable
   const Result<OpenedDrive> opened = open_drive(paths, {.memory = {addresses.span()}});
   ASSERT_TRUE(opened);
   if (opened->drive->kind() != DriveKind::uring) GTEST_SKIP() << opened->refusals.front();
   EXPECT_EQ(opened->drive->describe(), "io_uring, direct reads");
   EXPECT_THAT(opened->refusals, testing::Contains(testing::StartsWith("fixed buffers are refused (E")));
   expect_reads_at(*opened->drive, 5, 3);
-  // A read to such a place says so.
-  const DriveCompletion nowhere = read_one(*opened->drive, {7, 0, 0, addresses.span()});
-  EXPECT_EQ(nowhere.tag, 7U);
-  EXPECT_EQ(nowhere.error_number, EFAULT);
+  const DriveCompletion unwritable = read_one(*opened->drive, {7, 0, 0, addresses.span()});
+  EXPECT_EQ(unwritable.tag, 7U);
+  EXPECT_EQ(unwritable.error_number, EFAULT);
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 #pragma once
-// What the tests of drives share: files whose bytes say where they are, and collecting with patience. Test
-// code only.
+// Helpers for tests of drives: file contents without repeats, and collecting with a timeout. Test code only.
 
 #include <gtest/gtest.h>
 
@@ -13,14 +12,14 @@
 #include <string>
 #include <vector>
 
-#include "io/drive.h"
+#include "io/drive/drive.h"
 
 namespace moeflux {
 
-// For what has to happen: a test that waits this long has failed.
+// The timeout for events that must happen: a test that waits this long has failed.
 inline constexpr std::chrono::nanoseconds kPatience = std::chrono::seconds(60);
 
-// Bytes of which no piece is like another.
+// Pseudo-random bytes, so that no two pages are equal.
 inline std::string distinct_bytes(std::size_t size, std::uint64_t seed) {
   std::string bytes(size, '\0');
   std::uint64_t state = seed * 2 + 1;
@@ -31,7 +30,7 @@ inline std::string distinct_bytes(std::size_t size, std::uint64_t seed) {
   return bytes;
 }
 
-// The next `count` completions, as they come; fewer when patience ends.
+// The next `count` completions in order of arrival; fewer after a timeout, which fails the test.
 inline std::vector<DriveCompletion> collect_all(Drive& drive, std::size_t count) {
   std::vector<DriveCompletion> all;
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
@@ -45,7 +44,7 @@ inline std::vector<DriveCompletion> collect_all(Drive& drive, std::size_t count)
   return all;
 }
 
-// One read, from submission to completion.
+// Submits one read and returns its completion. Requires: no other read is in flight.
 inline DriveCompletion read_one(Drive& drive, const DriveRead& read) {
   drive.submit(read);
   const std::vector<DriveCompletion> ended = collect_all(drive, 1);

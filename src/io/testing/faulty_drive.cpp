@@ -1,4 +1,4 @@
-#include "io/faulty_drive.h"
+#include "io/testing/faulty_drive.h"
 
 #include <algorithm>
 #include <array>
@@ -6,17 +6,17 @@
 #include <utility>
 
 #include "base/check.h"
-#include "io/drive_files.h"
+#include "io/drive/drive_files.h"
 
 namespace moeflux {
 namespace {
 
 constexpr std::uint64_t kSectorBytes = 512;
-constexpr std::byte kRubbish{0xA5};
-// How long a stuck drive takes to notice that it was released.
-constexpr std::chrono::nanoseconds kGlance = std::chrono::milliseconds(1);
+constexpr std::byte kGarbage{0xA5};
+// How often a waiting drive checks whether its stuck reads were released.
+constexpr std::chrono::nanoseconds kPollInterval = std::chrono::milliseconds(1);
 
-// The next of a sequence of well-mixed numbers (splitmix64).
+// The next number of splitmix64.
 std::uint64_t next_random(std::uint64_t& state) {
   state += 0x9E3779B97F4A7C15U;
   std::uint64_t mixed = state;
@@ -52,9 +52,9 @@ std::uint64_t DriveFaults::bytes() const {
   return bytes_;
 }
 
-std::uint64_t DriveFaults::reads_out() const {
+std::uint64_t DriveFaults::reads_in_flight() const {
   Lock lock(mutex_);
-  return reads_out_;
+  return reads_in_flight_;
 }
 
 std::uint64_t DriveFaults::stuck() const {
@@ -64,7 +64,7 @@ std::uint64_t DriveFaults::stuck() const {
 
 const DriveFault* DriveFaults::begin_read() {
   ++reads_;
-  ++reads_out_;
+  ++reads_in_flight_;
   const std::uint64_t index = next_index_++;
   for (const DriveFault& fault : plan_.faults) {
     if (index == fault.index || (fault.and_all_later && index > fault.index)) return &fault;
@@ -74,22 +74,22 @@ const DriveFault* DriveFaults::begin_read() {
 
 FaultyDrive::FaultyDrive(std::unique_ptr<Drive> drive, std::shared_ptr<DriveFaults> faults)
     : drive_(std::move(drive)), faults_(std::move(faults)) {
-  MF_REQUIRE(drive_ != nullptr && faults_ != nullptr, "a faulty drive has a drive and its faults");
+  MF_REQUIRE(drive_ != nullptr && faults_ != nullptr, "drive and faults are not null");
   reads_.resize(drive_->depth());
   held_.reserve(drive_->depth());
 }
 
 FaultyDrive::~FaultyDrive() {
   Lock lock(faults_->mutex_);
-  faults_->reads_out_ -= in_drive_ + stuck_ + held_.size();
+  faults_->reads_in_flight_ -= in_drive_ + stuck_ + held_.size();
   faults_->stuck_ -= stuck_;
 }
 
 void FaultyDrive::submit(const DriveRead& read) {
   const auto free = std::find_if(reads_.begin(), reads_.end(),
                                  [](const TrackedRead& tracked) { return tracked.state == ReadState::free; });
-  MF_REQUIRE(free != reads_.end(), "no more reads are out than a drive is deep");
-  begin_released();
+  MF_REQUIRE(free != reads_.end(), "the queue of the drive is not full");
+  start_released();
   DriveFault fault;
   {
     Lock lock(faults_->mutex_);
@@ -106,7 +106,7 @@ void FaultyDrive::submit(const DriveRead& read) {
   const auto index = static_cast<std::uint64_t>(free - reads_.begin());
   if (free->state == ReadState::stuck) return;
   if (free->has_fault && (fault.kind == DriveFaultKind::error || fault.kind == DriveFaultKind::end_of_file)) {
-    free->state = ReadState::ended;
+    free->state = ReadState::held;
     held_.push_back(
         {.tag = index, .error_number = fault.kind == DriveFaultKind::error ? fault.error_number : 0});
     return;
@@ -116,12 +116,12 @@ void FaultyDrive::submit(const DriveRead& read) {
 }
 
 void FaultyDrive::flush() {
-  begin_released();
+  start_released();
   drive_->flush();
 }
 
-// Gives the reads that were stuck to the drive, if they were released.
-void FaultyDrive::begin_released() {
+// Submits the stuck reads to the wrapped drive if release_stuck() was called.
+void FaultyDrive::start_released() {
   {
     Lock lock(faults_->mutex_);
     if (std::exchange(releases_seen_, faults_->releases_) == faults_->releases_ || stuck_ == 0) return;
@@ -141,67 +141,68 @@ void FaultyDrive::begin_released() {
 std::size_t FaultyDrive::collect(std::span<DriveCompletion> out, std::chrono::nanoseconds longest_wait) {
   const auto deadline = deadline_after(longest_wait);
   for (;;) {
-    begin_released();
+    start_released();
     const bool has_all = in_drive_ + stuck_ == 0;
-    const bool is_enough = has_all || (!held_.empty() && !holds_until_all_ended());
+    const bool is_enough = has_all || (!held_.empty() && !has_pick());
     const auto left = is_enough ? std::chrono::nanoseconds{0} : deadline - std::chrono::steady_clock::now();
-    gather(std::max(left, std::chrono::nanoseconds{0}));
-    // What is still stuck when all else has ended does not keep the others back.
-    const bool is_held_back = holds_until_all_ended() && in_drive_ > 0 && left > left.zero();
-    if (!held_.empty() && !is_held_back) return hand_out(out);
+    poll_drive(std::max(left, std::chrono::nanoseconds{0}));
+    // Stuck reads do not hold back completions.
+    const bool is_held_back = has_pick() && in_drive_ > 0 && left > left.zero();
+    if (!held_.empty() && !is_held_back) return next_ready(out);
     if (left <= left.zero()) return 0;
   }
 }
 
-// Takes completions from the drive, if need be after waiting for one.
-void FaultyDrive::gather(std::chrono::nanoseconds longest_wait) {
-  if (stuck_ > 0) longest_wait = std::min(longest_wait, kGlance);  // somebody may release them meanwhile
+// Moves completions from the wrapped drive to held_, waiting up to `longest_wait` for the first.
+void FaultyDrive::poll_drive(std::chrono::nanoseconds longest_wait) {
+  if (stuck_ > 0) longest_wait = std::min(longest_wait, kPollInterval);  // another thread may release them
   if (in_drive_ == 0) {
     if (stuck_ > 0 && held_.empty()) std::this_thread::sleep_for(longest_wait);
     return;
   }
-  std::array<DriveCompletion, 16> ended;
-  for (std::size_t count = drive_->collect(ended, longest_wait); count > 0;) {
-    for (DriveCompletion& completion : std::span(ended).first(count)) {
+  std::array<DriveCompletion, 16> completed;
+  for (std::size_t count = drive_->collect(completed, longest_wait); count > 0;) {
+    for (DriveCompletion& completion : std::span(completed).first(count)) {
       TrackedRead& tracked = reads_[completion.tag];
-      tracked.state = ReadState::ended;
-      if (tracked.has_fault) spoil(tracked, completion);
+      tracked.state = ReadState::held;
+      if (tracked.has_fault) apply_fault(tracked, completion);
       held_.push_back(completion);
       --in_drive_;
     }
-    count = in_drive_ > 0 ? drive_->collect(ended, std::chrono::nanoseconds{0}) : 0;
+    count = in_drive_ > 0 ? drive_->collect(completed, std::chrono::nanoseconds{0}) : 0;
   }
 }
 
-void FaultyDrive::spoil(const TrackedRead& tracked, DriveCompletion& completion) const {
+// Changes the bytes or the count of a completed read. Other faults are applied by submit().
+void FaultyDrive::apply_fault(const TrackedRead& tracked, DriveCompletion& completion) const {
   if (completion.error_number != 0 || completion.bytes == 0) return;
   const std::span<std::byte> bytes = tracked.read.out.first(completion.bytes);
   if (tracked.fault == DriveFaultKind::flipped_bit) bytes[bytes.size() / 2] ^= std::byte{0x10};
   if (tracked.fault == DriveFaultKind::short_read && completion.bytes > kSectorBytes) {
     completion.bytes = std::max(completion.bytes / 2 / kSectorBytes * kSectorBytes, kSectorBytes);
-    std::ranges::fill(bytes.subspan(completion.bytes), kRubbish);
+    std::ranges::fill(bytes.subspan(completion.bytes), kGarbage);
   }
 }
 
-bool FaultyDrive::holds_until_all_ended() const {
+bool FaultyDrive::has_pick() const {
   Lock lock(faults_->mutex_);
   return faults_->plan_.pick != nullptr;
 }
 
-std::size_t FaultyDrive::hand_out(std::span<DriveCompletion> out) {
+std::size_t FaultyDrive::next_ready(std::span<DriveCompletion> out) {
   Lock lock(faults_->mutex_);
   const auto& pick = faults_->plan_.pick;
   const std::size_t count = std::min({out.size(), held_.size(), pick ? std::size_t{1} : held_.size()});
   for (DriveCompletion& completion : out.first(count)) {
     const std::size_t picked = pick ? pick(held_.size()) : 0;
-    MF_REQUIRE(picked < held_.size(), "one of the completions that are held is picked");
+    MF_REQUIRE(picked < held_.size(), "pick(count) is less than count");
     completion = held_[picked];
     held_.erase(held_.begin() + static_cast<std::ptrdiff_t>(picked));
     TrackedRead& tracked = reads_[completion.tag];
     completion.tag = tracked.read.tag;
     tracked.state = ReadState::free;
     faults_->bytes_ += completion.bytes;
-    --faults_->reads_out_;
+    --faults_->reads_in_flight_;
   }
   return count;
 }

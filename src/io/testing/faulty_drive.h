@@ -1,14 +1,14 @@
 #pragma once
-// A drive that fails on demand, for the tests of every layer.
+// A drive that fails on demand, for the tests of every layer. Test code only.
 //
-// FaultyDrive passes reads on to another drive and changes how they end, as the DriveFaults say that its test
-// keeps:
+// FaultyDrive wraps another drive, forwards reads to it and changes their completions according to the plan
+// of the DriveFaults, which it shares with the test:
 //
 //   auto faults = std::make_shared<DriveFaults>();
 //   FaultyDrive drive(std::move(real), faults);
 //   faults->set_plan({.faults = {{.kind = DriveFaultKind::short_read, .index = 2}}});
 //
-// The drive is one thread at a time's, as all are. The faults may be changed at any time, by any thread.
+// Like every drive, FaultyDrive is used by one thread at a time. DriveFaults is thread-safe.
 
 #include <cerrno>
 #include <cstddef>
@@ -19,19 +19,19 @@
 #include <vector>
 
 #include "base/thread_annotations.h"
-#include "io/drive.h"
+#include "io/drive/drive.h"
 
 namespace moeflux {
 
 enum class DriveFaultKind {
-  error,        // ends with error_number; its memory is not touched
-  end_of_file,  // ends with 0 bytes; its memory is not touched
-  short_read,   // half of the bytes, a multiple of 512 and at least one, and rubbish behind them
-  flipped_bit,  // all bytes, one bit in the middle of them wrong
-  stuck,        // does not begin before release_stuck(); when the drive is destroyed it never does
+  error,        // completes with error_number and does not touch the memory
+  end_of_file,  // completes with 0 bytes and does not touch the memory
+  short_read,   // half of the bytes, rounded to a multiple of 512 and at least 512, followed by garbage
+  flipped_bit,  // all bytes, but one bit in the middle is wrong
+  stuck,        // does not start before release_stuck(); destroying the drive drops it
 };
 
-// What happens to one of the reads, counted from 0 in the order of submission since the plan was set.
+// The fault of one read. Reads are counted from 0 in the order of submission since the plan was set.
 struct DriveFault {
   DriveFaultKind kind = DriveFaultKind::error;
   std::uint64_t index = 0;
@@ -40,33 +40,32 @@ struct DriveFault {
 };
 
 struct DriveFaultPlan {
-  std::vector<DriveFault> faults = {};  // the first that matches a read is its
-  // In which order reads end. Where it is given, completions are held until all reads that are out have ended
-  // (or the wait is over), and handed out one a call: pick(count) says which of the `count` that are held.
+  std::vector<DriveFault> faults = {};  // the first that matches a read applies
+  // The order of completions. If set, completions are held until all reads in flight have ended or the wait
+  // times out, and collect() returns one per call: number pick(count) of the `count` held ones.
   std::function<std::size_t(std::size_t count)> pick = {};
 };
 
-// A pick that depends on the seed alone.
+// A pseudo-random pick that depends only on the seed.
 std::function<std::size_t(std::size_t count)> random_pick(std::uint64_t seed);
 
 // Thread-safe.
 class DriveFaults {
  public:
-  // From the next read on; counting starts anew.
+  // Applies from the next read on, which has index 0.
   void set_plan(DriveFaultPlan plan);
-  // Reads that are stuck begin, at the drive's next submit(), flush() or collect(), or while it waits.
+  // Starts the stuck reads, at the drive's next submit(), flush() or collect(), or while it waits.
   void release_stuck();
 
-  // Since the beginning.
-  std::uint64_t reads() const;      // submitted
-  std::uint64_t bytes() const;      // that the completions spoke of
-  std::uint64_t reads_out() const;  // now: submitted and not collected
-  std::uint64_t stuck() const;      // now
+  std::uint64_t reads() const;            // submitted so far
+  std::uint64_t bytes() const;            // reported by completions so far
+  std::uint64_t reads_in_flight() const;  // now: submitted and not collected
+  std::uint64_t stuck() const;            // now
 
  private:
   friend class FaultyDrive;
 
-  // What befalls the next read.
+  // Counts a new read and returns its fault, or null.
   const DriveFault* begin_read() MF_REQUIRES(mutex_);
 
   mutable Mutex mutex_;
@@ -75,7 +74,7 @@ class DriveFaults {
   std::uint64_t releases_ MF_GUARDED_BY(mutex_) = 0;
   std::uint64_t reads_ MF_GUARDED_BY(mutex_) = 0;
   std::uint64_t bytes_ MF_GUARDED_BY(mutex_) = 0;
-  std::uint64_t reads_out_ MF_GUARDED_BY(mutex_) = 0;
+  std::uint64_t reads_in_flight_ MF_GUARDED_BY(mutex_) = 0;
   std::uint64_t stuck_ MF_GUARDED_BY(mutex_) = 0;
 };
 
@@ -94,7 +93,7 @@ class FaultyDrive final : public Drive {
   const std::filesystem::path& path(std::uint32_t file) const override { return drive_->path(file); }
 
  private:
-  enum class ReadState { free, stuck, in_drive, ended };
+  enum class ReadState { free, stuck, in_drive, held };
   struct TrackedRead {
     ReadState state = ReadState::free;
     DriveRead read;
@@ -102,16 +101,16 @@ class FaultyDrive final : public Drive {
     bool has_fault = false;
   };
 
-  void begin_released();
-  void gather(std::chrono::nanoseconds longest_wait);
-  void spoil(const TrackedRead& tracked, DriveCompletion& completion) const;
-  bool holds_until_all_ended() const;
-  std::size_t hand_out(std::span<DriveCompletion> out);
+  void start_released();
+  void poll_drive(std::chrono::nanoseconds longest_wait);
+  void apply_fault(const TrackedRead& tracked, DriveCompletion& completion) const;
+  bool has_pick() const;
+  std::size_t next_ready(std::span<DriveCompletion> out);
 
   std::unique_ptr<Drive> drive_;
   std::shared_ptr<DriveFaults> faults_;
-  std::vector<TrackedRead> reads_;     // the wrapped drive's tags are indices of these
-  std::vector<DriveCompletion> held_;  // ended and not handed out
+  std::vector<TrackedRead> reads_;     // indexed by the wrapped drive's tags
+  std::vector<DriveCompletion> held_;  // completed and not collected
   std::uint32_t in_drive_ = 0;
   std::uint32_t stuck_ = 0;
   std::uint64_t releases_seen_ = 0;

@@ -1,4 +1,4 @@
-#include "io/faulty_file_system.h"
+#include "io/testing/faulty_file_system.h"
 
 #include <fmt/format.h>
 
@@ -31,19 +31,19 @@ std::string_view name_of(FileOperation operation) {
   return "unknown";
 }
 
-// Thread-safe. The lock is held for the plan and the log only, never while the disk works.
+// Thread-safe. The lock is held for accesses to the plan and the log, never across I/O.
 class FaultyFileSystem::State {
  public:
   void set_plan(FaultPlan plan) {
     MF_REQUIRE(plan.longest_read_bytes > 0,
-               "a short read returns at least one byte; 0 is the end of the file");
+               "longest_read_bytes is at least 1; reading 0 bytes means end of file");
     const Lock lock(mutex_);
     plan_ = std::move(plan);
     seen_by_fault_.assign(plan_.faults.size(), 0);
     operations_ = 0;
   }
 
-  // Does `action` (which may fill in how many bytes it moved), unless the plan has it fail; logs it.
+  // Calls `action`, which may set record.bytes, unless the plan makes the operation fail. Logs the operation.
   template <class Action>
   auto perform(FileOperationRecord record, Action action) -> decltype(action(record)) {
     if (std::optional<Error> fault = begin(record)) {
@@ -62,12 +62,12 @@ class FaultyFileSystem::State {
     return plan_.longest_read_bytes;
   }
 
-  // Where the file ends by the plan; the largest number when the plan leaves it alone.
+  // The size of the file according to the plan; the largest number if the plan does not truncate it.
   std::uint64_t end_of(const std::filesystem::path& path) const {
     const Lock lock(mutex_);
     std::uint64_t end = std::numeric_limits<std::uint64_t>::max();
     for (const Truncation& truncation : plan_.truncations) {
-      // The operation that asks has been counted already.
+      // The current operation has been counted already.
       if (truncation.path == path && operations_ > truncation.from_operation) {
         end = std::min(end, truncation.size_bytes);
       }
@@ -75,7 +75,7 @@ class FaultyFileSystem::State {
     return end;
   }
 
-  // Takes up to `wanted` bytes of the disk and says how many there were.
+  // Takes up to `wanted` bytes from the remaining disk space and returns how many it took.
   std::uint64_t take_disk_bytes(std::uint64_t wanted) {
     const Lock lock(mutex_);
     const std::uint64_t taken = std::min(wanted, plan_.disk_bytes);
@@ -99,23 +99,23 @@ class FaultyFileSystem::State {
   }
 
  private:
-  // Counts the operation, and says how it must fail.
+  // Counts the operation. Returns its error if the plan makes it fail.
   std::optional<Error> begin(const FileOperationRecord& record) {
     const Lock lock(mutex_);
     ++operations_;
     std::optional<Error> error;
-    for (std::size_t i = 0; i < plan_.faults.size(); ++i) {  // all of them: each counts what it matches
+    for (std::size_t i = 0; i < plan_.faults.size(); ++i) {  // no early exit: every fault counts its matches
       const Fault& fault = plan_.faults[i];
       if (fault.operation && *fault.operation != record.operation) continue;
       if (!fault.file_name.empty() && record.path.filename() != fault.file_name) continue;
       const std::uint64_t seen = seen_by_fault_[i]++;
-      const bool strikes = seen == fault.index || (fault.and_all_later && seen > fault.index);
-      if (strikes && !error) error = rehearsed(fault.error_number, record);
+      const bool applies = seen == fault.index || (fault.and_all_later && seen > fault.index);
+      if (applies && !error) error = injected_error(fault.error_number, record);
     }
     return error;
   }
 
-  static Error rehearsed(int error_number, const FileOperationRecord& record) {
+  static Error injected_error(int error_number, const FileOperationRecord& record) {
     std::string activity =
         fmt::format("cannot complete {} of '{}'", name_of(record.operation), record.path.native());
     if (record.operation == FileOperation::read) activity += fmt::format(" at offset {}", record.offset);
@@ -130,7 +130,7 @@ class FaultyFileSystem::State {
 
   mutable Mutex mutex_;
   FaultPlan plan_ MF_GUARDED_BY(mutex_);
-  // How many operations each fault of the plan has matched.
+  // How many operations each fault of the plan has matched so far.
   std::vector<std::uint64_t> seen_by_fault_ MF_GUARDED_BY(mutex_);
   std::uint64_t operations_ MF_GUARDED_BY(mutex_) = 0;  // since the plan was set
   std::vector<FileOperationRecord> log_ MF_GUARDED_BY(mutex_);

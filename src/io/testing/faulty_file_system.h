@@ -1,14 +1,15 @@
 #pragma once
-// A disk that fails on demand, for the tests of every layer.
+// A file system that fails on demand, for the tests of every layer. Test code only.
 //
-// FaultyFileSystem passes each operation on to another FileSystem, unless its FaultPlan has it fail, and
-// keeps a log of all of them, so that a test can rehearse each failure and count work and its order:
+// FaultyFileSystem forwards each operation to another FileSystem, unless its FaultPlan makes it fail, and
+// logs all operations. So a test can inject each failure in turn, count operations and check their order:
 //
 //   PosixFileSystem disk;
 //   FaultyFileSystem files(disk);
 //   files.set_plan({.faults = {{.operation = FileOperation::read, .index = 2, .error_number = EIO}}});
 //
-// The wrapped FileSystem outlives it and its files; its files may outlive it. Thread-safe.
+// The wrapped FileSystem must outlive it and its files; the files may outlive the FaultyFileSystem.
+// Thread-safe.
 
 #include <cerrno>
 #include <cstddef>
@@ -44,41 +45,41 @@ enum class FileOperation {
 
 std::string_view name_of(FileOperation operation);
 
-// One operation that fails instead of being done. The error has the code that the real file system gives
+// One operation that fails instead of being done. The error code is the one that the real file system gives
 // to `error_number`.
 struct Fault {
-  std::optional<FileOperation> operation = {};  // nothing: of any kind
-  std::string file_name = {};                   // the last name of its path (rename: the old); empty: any
-  std::uint64_t index = 0;                      // counted from 0 among the operations that match both
+  std::optional<FileOperation> operation = {};  // nullopt: any
+  std::string file_name = {};  // last component of the path (rename: the old path); empty: any
+  std::uint64_t index = 0;     // counted from 0 among the operations that match both
   bool and_all_later = false;
   int error_number = EIO;
 };
 
-// A file that is shortened under its readers: from the given operation on, size(), info() and reads answer
-// as if it ended at size_bytes.
+// A file that is truncated while open: from the given operation on, size(), info() and reads behave as if the
+// file ended at size_bytes.
 struct Truncation {
   std::filesystem::path path;
   std::uint64_t size_bytes = 0;
-  std::uint64_t from_operation = 0;  // counted from 0, of any kind and any path
+  std::uint64_t from_operation = 0;  // counted from 0 over all operations and paths
 };
 
-// What goes wrong. Without faults, nothing does.
+// The faults to inject. An empty plan injects none.
 struct FaultPlan {
   std::vector<Fault> faults = {};
   std::vector<Truncation> truncations = {};
-  std::size_t longest_read_bytes = std::numeric_limits<std::size_t>::max();  // short reads; at least 1
-  // The bytes that can still be appended, to all files together. The append that exceeds them writes what
-  // fits and fails with no_space. Removing files gives nothing back.
+  std::size_t longest_read_bytes = std::numeric_limits<std::size_t>::max();  // for short reads; at least 1
+  // How many bytes can still be appended to all files together. The append that exceeds it writes what fits
+  // and fails with no_space. Removing files does not free space.
   std::uint64_t disk_bytes = std::numeric_limits<std::uint64_t>::max();
 };
 
-// One operation as it happened.
+// One entry of the log.
 struct FileOperationRecord {
   FileOperation operation;
-  std::filesystem::path path;         // rename: the old name
-  std::filesystem::path target = {};  // rename: the new name
-  std::uint64_t offset = 0;           // read: where
-  std::uint64_t bytes = 0;            // read, append: how many were moved, also when it failed half-way
+  std::filesystem::path path;         // for rename: the old path
+  std::filesystem::path target = {};  // for rename: the new path
+  std::uint64_t offset = 0;           // for read
+  std::uint64_t bytes = 0;  // for read and append: bytes transferred, even if the operation failed later
   bool failed = false;
 };
 
@@ -86,14 +87,15 @@ class FaultyFileSystem final : public FileSystem {
  public:
   explicit FaultyFileSystem(FileSystem& disk);
 
-  // What goes wrong from now on; counting starts anew. The log goes on.
+  // Replaces the plan. Operations are counted from 0 again; the log is kept.
   void set_plan(FaultPlan plan);
 
-  // Every operation so far, in the order in which they ended.
+  // All operations so far, in the order in which they ended.
   std::vector<FileOperationRecord> log() const;
   void clear_log();
 
-  // Of the log: how many operations of a kind, failed ones too, and how many bytes they moved.
+  // From the log: how many operations of this kind there were, including failed ones, and how many bytes they
+  // transferred.
   std::uint64_t count(FileOperation operation) const;
   std::uint64_t bytes(FileOperation operation) const;
 

@@ -1,4 +1,4 @@
-#include "io/faulty_file_system.h"
+#include "io/testing/faulty_file_system.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,16 +7,18 @@
 #include <cerrno>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <vector>
 
+#include "base/testing/states.h"
 #include "io/posix_file_system.h"
-#include "io/temporary_directory.h"
+#include "io/testing/temporary_directory.h"
 
 namespace moeflux {
 namespace {
 
-using testing::HasSubstr;
+using test::States;
 
 std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
 
@@ -36,7 +38,7 @@ struct FaultyFiles : testing::Test {
 
 using FaultPlanFaults = FaultyFiles;
 
-TEST_F(FaultPlanFaults, StrikeTheOperationOfThatIndexAndNoOther) {
+TEST_F(FaultPlanFaults, FailOnlyTheOperationOfTheGivenIndex) {
   const auto file = open();
   files.set_plan({.faults = {{.index = 1}}});
   EXPECT_TRUE(file->read_some(0, out));
@@ -44,7 +46,7 @@ TEST_F(FaultPlanFaults, StrikeTheOperationOfThatIndexAndNoOther) {
   EXPECT_TRUE(file->size());
 }
 
-TEST_F(FaultPlanFaults, CountOnlyTheKindTheyName) {
+TEST_F(FaultPlanFaults, CountOnlyOperationsOfTheGivenKind) {
   const auto file = open();
   files.set_plan({.faults = {{.operation = FileOperation::read, .index = 1}}});
   EXPECT_TRUE(file->size());
@@ -54,7 +56,7 @@ TEST_F(FaultPlanFaults, CountOnlyTheKindTheyName) {
   EXPECT_TRUE(file->read_some(0, out));
 }
 
-TEST_F(FaultPlanFaults, CountOnlyTheFileTheyName) {
+TEST_F(FaultPlanFaults, CountOnlyOperationsOnTheGivenFile) {
   temporary.write("other.bin", "x");
   files.set_plan({.faults = {{.file_name = "other.bin"}}});
   EXPECT_TRUE(files.info(path));
@@ -62,7 +64,7 @@ TEST_F(FaultPlanFaults, CountOnlyTheFileTheyName) {
   EXPECT_TRUE(files.info(temporary / "other.bin"));
 }
 
-TEST_F(FaultPlanFaults, CanLastForever) {
+TEST_F(FaultPlanFaults, CanFailAllLaterOperations) {
   files.set_plan({.faults = {{.operation = FileOperation::info, .index = 1, .and_all_later = true}}});
   EXPECT_TRUE(files.info(path));
   for (int i = 0; i < 3; ++i) EXPECT_FALSE(files.info(path));
@@ -70,7 +72,7 @@ TEST_F(FaultPlanFaults, CanLastForever) {
   EXPECT_TRUE(files.info(path));
 }
 
-TEST_F(FaultPlanFaults, HaveTheCodeAndTheWordsOfTheirErrno) {
+TEST_F(FaultPlanFaults, HaveTheErrorCodeOfTheirErrno) {
   const std::vector<std::pair<int, ErrorCode>> expected = {
       {EIO, ErrorCode::io_failed},        {ENOSPC, ErrorCode::no_space},  {EDQUOT, ErrorCode::no_space},
       {ENOMEM, ErrorCode::out_of_memory}, {ENOENT, ErrorCode::not_found}, {EACCES, ErrorCode::io_failed},
@@ -80,11 +82,11 @@ TEST_F(FaultPlanFaults, HaveTheCodeAndTheWordsOfTheirErrno) {
     const auto info = files.info(path);
     ASSERT_FALSE(info);
     EXPECT_EQ(info.error().code(), code);
-    EXPECT_THAT(info.error().message(), HasSubstr("cannot complete info of '" + path.native() + "': "));
+    EXPECT_THAT(info, States("info", path.native(), std::generic_category().message(error_number)));
   }
 }
 
-TEST_F(FaultPlanFaults, KeepTheOperationFromHappening) {
+TEST_F(FaultPlanFaults, PreventTheOperation) {
   files.set_plan({.faults = {{.and_all_later = true}}});
   EXPECT_FALSE(files.create(path));
   EXPECT_FALSE(files.remove_all(path));
@@ -107,7 +109,7 @@ TEST_F(FaultPlanReads, CanBeShort) {
   EXPECT_EQ(*file->read_some(8, out), 2u);
 }
 
-TEST_F(FaultPlanReads, EndWhereTheFileWasCut) {
+TEST_F(FaultPlanReads, EndAtTheTruncation) {
   const auto file = open();
   EXPECT_EQ(*file->size(), 10u);
   files.set_plan({.truncations = {{.path = path, .size_bytes = 6}}});
@@ -119,7 +121,7 @@ TEST_F(FaultPlanReads, EndWhereTheFileWasCut) {
   EXPECT_EQ(*open()->size(), 6u);
 }
 
-TEST_F(FaultPlanReads, AreWholeUntilTheOperationThatCutsTheFile) {
+TEST_F(FaultPlanReads, AreCompleteBeforeTheTruncation) {
   const auto file = open();
   files.set_plan({.truncations = {{.path = path, .size_bytes = 6, .from_operation = 2}}});
   EXPECT_EQ(*file->read_some(0, out), 10u);
@@ -129,7 +131,7 @@ TEST_F(FaultPlanReads, AreWholeUntilTheOperationThatCutsTheFile) {
 
 using FaultPlanDisk = FaultyFiles;
 
-TEST_F(FaultPlanDisk, TakesWhatFitsAndThenHasNoSpace) {
+TEST_F(FaultPlanDisk, WritesWhatFitsAndThenHasNoSpace) {
   files.set_plan({.disk_bytes = 5});
   const auto file = files.create(temporary / "new");
   ASSERT_TRUE(file) << file.error().message();
@@ -138,7 +140,7 @@ TEST_F(FaultPlanDisk, TakesWhatFitsAndThenHasNoSpace) {
   const Status appended = (*file)->append(bytes_of("defg"));
   ASSERT_FALSE(appended);
   EXPECT_EQ(appended.error().code(), ErrorCode::no_space);
-  EXPECT_THAT(appended.error().message(), HasSubstr("new': wrote 2 of 4 bytes: No space left on device"));
+  EXPECT_THAT(appended, States((temporary / "new").native(), 2, 4, "No space left on device"));
   EXPECT_EQ(temporary.read("new"), "abcde");
   EXPECT_EQ(*files.free_bytes(path), 0u);
   EXPECT_EQ(files.bytes(FileOperation::append), 5u);
@@ -146,7 +148,7 @@ TEST_F(FaultPlanDisk, TakesWhatFitsAndThenHasNoSpace) {
 
 using FaultyLog = FaultyFiles;
 
-TEST_F(FaultyLog, SaysWhatWhereAndHowMuch) {
+TEST_F(FaultyLog, RecordsOperationPathOffsetAndBytes) {
   const auto file = open();
   EXPECT_EQ(*file->read_some(7, out), 3u);
   files.set_plan({.faults = {{.operation = FileOperation::rename}}});
@@ -165,13 +167,13 @@ TEST_F(FaultyLog, SaysWhatWhereAndHowMuch) {
   EXPECT_TRUE(log[2].failed);
 }
 
-TEST_F(FaultyLog, HoldsFailuresOfTheDiskItself) {
+TEST_F(FaultyLog, RecordsFailuresOfTheWrappedFileSystem) {
   EXPECT_FALSE(files.open_read(temporary / "absent"));
   ASSERT_EQ(files.log().size(), 1u);
   EXPECT_TRUE(files.log()[0].failed);
 }
 
-TEST_F(FaultyLog, CountsKindsAndBytesUntilItIsCleared) {
+TEST_F(FaultyLog, CountsOperationsAndBytesUntilCleared) {
   const auto file = open();
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(file->read_some(4, out));
   EXPECT_EQ(files.count(FileOperation::read), 3u);
@@ -181,7 +183,7 @@ TEST_F(FaultyLog, CountsKindsAndBytesUntilItIsCleared) {
   EXPECT_EQ(files.count(FileOperation::read), 0u);
 }
 
-TEST_F(FaultyLog, OutlivesItsFileSystemInAnOpenFile) {
+TEST_F(FaultyLog, IsKeptAliveByAnOpenFile) {
   std::unique_ptr<ReadFile> file;
   {
     FaultyFileSystem gone(disk);
@@ -190,7 +192,7 @@ TEST_F(FaultyLog, OutlivesItsFileSystemInAnOpenFile) {
   EXPECT_EQ(*file->read_some(0, out), 10u);
 }
 
-TEST_F(FaultyLog, CountsAndFailsOnceAcrossThreads) {
+TEST_F(FaultyLog, CountsAndFailsExactlyOnceAcrossThreads) {
   constexpr int kThreads = 4;
   constexpr int kReads = 250;
   const auto file = open();

@@ -1,8 +1,8 @@
 #pragma once
-// A directory of its own for a test, removed with all that is in it when the test ends.
+// A new directory for a test, removed with its contents when the object is destroyed. Test code only.
 //
-// It lies under $TMPDIR or /tmp, and its files are written and read by the standard library, not by the code
-// that is being tested. One thread at a time.
+// It is in $TMPDIR or /tmp. Its files are written and read with the standard library, not with the code under
+// test. One thread at a time.
 
 #include <cstdlib>
 #include <filesystem>
@@ -21,7 +21,7 @@ class TemporaryDirectory {
  public:
   TemporaryDirectory() {
     std::string pattern = (std::filesystem::temp_directory_path() / "moeflux-XXXXXX").native();
-    MF_REQUIRE(::mkdtemp(pattern.data()) != nullptr, "the machine that runs the tests has a writable TMPDIR");
+    MF_REQUIRE(::mkdtemp(pattern.data()) != nullptr, "TMPDIR is writable");
     path_ = std::move(pattern);
   }
   ~TemporaryDirectory() {
@@ -34,18 +34,18 @@ class TemporaryDirectory {
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path operator/(std::string_view name) const { return path_ / name; }
 
-  // Writes a file, with the directories on the way to it, and gives its path.
+  // Writes a file, creating its parent directories, and returns its path.
   std::filesystem::path write(std::string_view name, std::string_view content) const {
     const std::filesystem::path file = path_ / name;
     std::filesystem::create_directories(file.parent_path());
     std::ofstream out(file, std::ios::binary | std::ios::trunc);
     out.write(content.data(), static_cast<std::streamsize>(content.size()));
     out.close();
-    MF_REQUIRE(out.good(), "the machine that runs the tests can write to TMPDIR");
+    MF_REQUIRE(out.good(), "TMPDIR is writable and not full");
     return file;
   }
 
-  // The whole of a file, or an empty string when it is not there.
+  // The contents of a file, or an empty string if it does not exist.
   std::string read(std::string_view name) const {
     std::ifstream in(path_ / name, std::ios::binary);
     return {std::istreambuf_iterator<char>(in), {}};

@@ -1,4 +1,4 @@
-// The specification of attention: plain loops, no tricks.
+// The specification of attention, in plain loops.
 
 #include <algorithm>
 #include <bit>
@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <cstring>
 
-#include "base/kv_numbers.h"
-#include "kernels/isa_tables.h"
 #include "kernels/law.h"
+#include "kernels/scalar_tables.h"
+#include "quant/kv_dtype.h"
 
 namespace moeflux {
 namespace {
@@ -19,9 +19,9 @@ void attend_one(const AttendArgs& args, std::uint32_t query) {
   for (std::uint32_t j = 0; j < visible; ++j)
     p[j] = law::dot(args.queries + query * args.query_stride, args.keys + j * args.key_stride, args.key_dim) *
            args.scale;
-  const law::Softened softened = law::soften(p, visible);
-  args.max[query] = softened.max;
-  args.sum[query] = softened.sum;
+  const law::SoftmaxPartial partial = law::softmax_block(p, visible);
+  args.max[query] = partial.max;
+  args.sum[query] = partial.sum;
 
   float* const out = args.out + query * args.out_stride;
   for (std::uint32_t c = 0; c < args.value_dim; ++c) {

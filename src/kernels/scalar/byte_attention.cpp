@@ -1,4 +1,4 @@
-// The specification of attention over bytes: plain loops, no tricks.
+// The specification of attention over bytes, in plain loops.
 
 #include "kernels/byte_attention.h"
 
@@ -7,8 +7,8 @@
 #include <cstring>
 
 #include "base/arithmetic.h"
-#include "kernels/isa_tables.h"
 #include "kernels/law.h"
+#include "kernels/scalar_tables.h"
 
 namespace moeflux {
 namespace {
@@ -27,7 +27,7 @@ void narrow_query(const float* x, std::uint32_t key_dim, float* query) noexcept 
   }
 }
 
-void open(const ByteBlockShape& shape, const KeptBytes& keys, const KeptBytes& values, std::uint32_t rows,
+void open(const ByteBlockShape& shape, const StoredBytes& keys, const StoredBytes& values, std::uint32_t rows,
           std::byte* block) noexcept {
   auto* const key_scales = reinterpret_cast<float*>(block + shape.key_scales_at());
   for (std::uint32_t j = 0; j < divide_up(rows, 16u) * 16; ++j) {
@@ -79,16 +79,16 @@ void attend_one(const ByteAttendArgs& args, std::uint32_t query) {
   float p[kAttentionBlock];
   for (std::uint32_t j = 0; j < args.visible; ++j)
     p[j] = score(args, args.queries + query * args.query_stride, j);
-  const law::Softened softened = law::soften(p, args.visible);
-  args.max[query] = softened.max;
-  args.sum[query] = softened.sum;
+  const law::SoftmaxPartial partial = law::softmax_block(p, args.visible);
+  args.max[query] = partial.max;
+  args.sum[query] = partial.sum;
 
   float* const out = args.out + query * args.out_stride;
   const auto* const value_scales = reinterpret_cast<const float*>(args.block + shape.value_scales_at());
   for (std::uint32_t group = 0; group < shape.value_groups(); ++group) {
     float w[kAttentionBlock];
     for (std::uint32_t j = 0; j < args.visible; ++j) w[j] = p[j] * value_scales[group * kAttentionBlock + j];
-    const auto [scale, inverse] = law::code_scale(w, args.visible, law::kWordSteps);
+    const auto [scale, inverse] = law::code_scale(w, args.visible, law::kMaxWordCode);
     const auto* const values = reinterpret_cast<const std::int8_t*>(args.block + shape.values_at(group));
     const std::uint32_t channels = shape.group_channels(group);
     for (std::uint32_t i = 0; i < std::min(kKvGroup, shape.value_dim - group * kKvGroup); ++i) {

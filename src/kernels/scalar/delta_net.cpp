@@ -1,21 +1,20 @@
-// The specification of the Gated DeltaNet's operations: plain loops, no tricks.
+// The specification of the Gated DeltaNet's operations, in plain loops.
 
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 
-#include "base/delta_state.h"
-#include "kernels/isa_tables.h"
 #include "kernels/law.h"
+#include "kernels/scalar_tables.h"
+#include "quant/delta_state.h"
 
 namespace moeflux {
 namespace {
 
-// The rows of the state and then those of x: row t of y ends with row t + width - 1 of these.
+// Row `row` of the state followed by x: row t of y ends with row t + width - 1.
 const float* input_row(const ConvArgs& args, std::size_t row) {
-  const std::size_t remembered = args.width - 1;
-  return row < remembered ? args.state_in + row * args.state_stride
-                          : args.x + (row - remembered) * args.x_stride;
+  const std::size_t history = args.width - 1;
+  return row < history ? args.state_in + row * args.state_stride : args.x + (row - history) * args.x_stride;
 }
 
 void conv(const ConvArgs& args) noexcept {
@@ -42,13 +41,13 @@ void delta_rule(const DeltaRuleArgs& args) noexcept {
     const float decay = args.decay[t * args.decay_stride];
     const float beta = args.beta[t * args.beta_stride];
     for (std::size_t v = 0; v < args.value_dim; ++v) {
-      float remembered[4] = {};
+      float with_key[4] = {};
       for (std::size_t k = 0; k < args.key_dim; ++k) {
         float& state = args.state_out[shape.place(k, v)];
         state = before[shape.place(k, v)] * decay;
-        remembered[k % 4] = std::fma(state, key[k], remembered[k % 4]);
+        with_key[k % 4] = std::fma(state, key[k], with_key[k % 4]);
       }
-      const float delta = (args.values[t * args.value_stride + v] - sum_of_chains(remembered)) * beta;
+      const float delta = (args.values[t * args.value_stride + v] - sum_of_chains(with_key)) * beta;
       float out[4] = {};
       for (std::size_t k = 0; k < args.key_dim; ++k) {
         float& state = args.state_out[shape.place(k, v)];

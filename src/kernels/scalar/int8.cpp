@@ -1,11 +1,11 @@
-// The specification of integer products: plain loops, one output after another, no tricks.
+// The specification of integer products, in plain loops.
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 
-#include "kernels/isa_tables.h"
 #include "kernels/law.h"
+#include "kernels/scalar_tables.h"
 #include "quant/tile16_layout.h"
 
 namespace moeflux {
@@ -14,7 +14,7 @@ namespace {
 using tile16::kBlockRows;
 using tile16::kLaneBytes;
 
-// One output. lane: the row's lane of its block's first unit; x_row: of x, its scales and its sums.
+// One output. lane: the row's lane of the first unit of its block; x_row: row of x, its scales and its sums.
 template <std::uint32_t Bits>
 float product(const Int8Args& args, const std::byte* lane, std::uint64_t x_row) {
   const AffineFormat format{Bits, args.group, args.f32_scales ? Dtype::f32 : Dtype::bf16};
@@ -63,7 +63,7 @@ void multiply(const Int8Args& args) noexcept {
 void quantize(const float* x, std::uint32_t n, const ByteRow& to) noexcept {
   for (std::uint32_t first = 0; first < n; first += kInt8Group) {
     const std::uint32_t end = std::min(n, first + kInt8Group);
-    const auto [scale, inverse] = law::code_scale(x + first, end - first, law::kByteSteps);
+    const auto [scale, inverse] = law::code_scale(x + first, end - first, law::kMaxByteCode);
     to.scales[first / kInt8Group] = scale;
     for (std::uint32_t part = first; part < end; part += kSumCols) {
       std::int32_t sum = 0, fine_sum = 0;

@@ -1,11 +1,11 @@
-// The specification of every matrix product: plain loops, one output after another, no tricks.
+// The specification of every matrix product, in plain loops.
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 
-#include "kernels/isa_tables.h"
 #include "kernels/law.h"
+#include "kernels/scalar_tables.h"
 #include "quant/tile16_layout.h"
 
 namespace moeflux {
@@ -15,16 +15,16 @@ using tile16::kBlockRows;
 using tile16::kLaneBytes;
 using tile16::kUnitBytes;
 
-// Some columns of a row that share a scale.
+// Columns of a row that share a scale.
 struct Group {
   const std::byte* lane;  // the row's lane of the group's first unit
   std::uint32_t first, cols;
 };
 
-// How each encoding takes part in a product:
-//   group_cols     columns of a group, but for the last one
-//   number()       what column `first + k` is multiplied with
-//   add_group()    acc with the group's sum s of number * x put in; `sums` are those of all of x
+// What an encoding defines:
+//   group_cols     columns per group; the last group may have fewer
+//   number()       the factor of column `first + k`
+//   add_group()    adds the group's sum s of number * x to acc; `sums` are those of a row of x
 //   group_bytes()  from this group to the next
 
 template <std::uint32_t Bits>
@@ -86,7 +86,7 @@ struct Fp8 {
   std::uint32_t group_cols = Fp8BlockFormat::kBlock;
 };
 
-// One output. lane: the row's lane of its block's first unit.
+// One output. lane: the row's lane of the first unit of its block.
 template <class Format>
 float product(const Format& format, const std::byte* lane, std::uint32_t cols, const float* x,
               const float* sums) {

@@ -1,10 +1,10 @@
-// The specification of every operation on rows: plain loops, no tricks.
+// The specification of every operation on rows, in plain loops.
 
 #include <cmath>
 #include <cstdint>
 
-#include "kernels/isa_tables.h"
 #include "kernels/law.h"
+#include "kernels/scalar_tables.h"
 
 namespace moeflux {
 namespace {

@@ -1,5 +1,5 @@
 #pragma once
-// What the tests of the kernels share: rows of numbers in memory that notices what happens beside them, and a
+// Shared by the tests of the kernels: rows of numbers in memory that detects writes beside them, and a
 // comparison of bits. Test code only.
 
 #include <gtest/gtest.h>
@@ -25,9 +25,9 @@ inline constexpr std::array kBits = {2u, 3u, 4u, 5u, 6u, 8u};  // of affine code
 inline const KernelTable& scalar() { return *compiled_kernels().back(); }
 
 enum class Numbers {
-  plain,    // between -2 and 2
-  extreme,  // any exponent, subnormals, zeros of both signs, the largest; half of them plain
-  endless,  // extreme and infinities
+  plain,       // between -2 and 2
+  extreme,     // any exponent, subnormals, zeros of both signs, the largest; half of them plain
+  non_finite,  // extreme and infinities
 };
 
 inline float number(Random& random, Numbers kind) {
@@ -36,14 +36,14 @@ inline float number(Random& random, Numbers kind) {
                                    88.7f,  -87.3f,  HUGE_VALF,     -HUGE_VALF};
   const auto choice = kind == Numbers::plain ? 0 : random() % 8;
   if (choice < 4) return static_cast<float>(random()) * 0x1p-30f - 2.0f;
-  if (choice < 6) return kSpecial[random() % (kSpecial.size() - (kind == Numbers::endless ? 0 : 2))];
+  if (choice < 6) return kSpecial[random() % (kSpecial.size() - (kind == Numbers::non_finite ? 0 : 2))];
   const auto bits = static_cast<std::uint32_t>(random());
   const bool finite = (bits >> 23 & 0xff) != 0xff;
   return std::bit_cast<float>(finite ? bits : bits & 0x807fffff);
 }
 
-// [rows][cols] with a stride, at an address that is no multiple of 64. What lies around and between the rows
-// is a NaN that no computation makes: it spoils a sum that takes it in, and intact() knows when it was
+// [rows][cols] with a stride, at an address that is not a multiple of 64. Around and between the rows lies a
+// NaN that no computation produces: it spoils any sum that includes it, and intact() detects when it was
 // overwritten.
 class Grid {
  public:
@@ -82,10 +82,9 @@ class Grid {
   std::vector<float> memory_;
 };
 
-// Any NaN equals any other.
+// All NaNs compare equal.
 inline testing::AssertionResult same_bits(const Grid& a, const Grid& b) {
-  if (!a.intact() || !b.intact())
-    return testing::AssertionFailure() << "something beside the rows was written";
+  if (!a.intact() || !b.intact()) return testing::AssertionFailure() << "memory beside the rows was written";
   for (std::size_t r = 0; r < a.rows(); ++r)
     for (std::size_t c = 0; c < a.cols(); ++c) {
       const float x = a.row(r)[c], y = b.row(r)[c];
@@ -95,7 +94,7 @@ inline testing::AssertionResult same_bits(const Grid& a, const Grid& b) {
   return testing::AssertionSuccess();
 }
 
-// What attention to a block gives some queries.
+// The results of attention to a block.
 struct Attended {
   Grid max, sum, out;
   Attended(std::size_t queries, std::size_t value_dim)
@@ -108,11 +107,11 @@ inline testing::AssertionResult same_bits(const Attended& a, const Attended& b) 
   return same_bits(a.out, b.out);
 }
 
-// A suite for every table of kernels of this build; those that the processor does not run are skipped.
+// A suite for every kernel table of this build; skips those that the processor does not support.
 class OnEveryIsa : public testing::TestWithParam<const KernelTable*> {
  protected:
   void SetUp() override {
-    if (!GetParam()->runs_here()) GTEST_SKIP() << "this processor does not run " << GetParam()->name;
+    if (!GetParam()->runs_here()) GTEST_SKIP() << "this processor does not support " << GetParam()->name;
   }
 };
 

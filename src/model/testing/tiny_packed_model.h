@@ -1,16 +1,14 @@
 #pragma once
-// Small configs, manifests and packed models made by hand, for tests that change one thing in them.
-//
-// Independent of the code that packs. The weights are bytes of no meaning, or random numbers. Plain values; one thread at a time.
-
-#include <fmt/format.h>
+// Small hand-made configs, manifests and packed models for tests, independent of the packing code. The
+// weights are filler bytes or random numbers. Test code only. Plain values; one thread at a time.
 
 #include <random>
 #include <string>
 #include <vector>
 
+#include "base/arithmetic.h"
 #include "base/hash.h"
-#include "io/temporary_directory.h"
+#include "io/testing/temporary_directory.h"
 #include "model/manifest.h"
 #include "model/packed_format.h"
 
@@ -72,7 +70,7 @@ inline ModelConfig tiny_deepseek_config() {
           .layers = {{mla, DenseMlpConfig{.hidden_dim = 128}}, {mla, moe}}};
 }
 
-// Every matrix in 4 bits, the experts of odd layers in a format of their own (8 bits).
+// Every matrix in 4 bits, but the experts of odd layers in 8 bits.
 inline Manifest tiny_manifest(const ModelConfig& config) {
   constexpr AffineFormat kFour{.bits = 4, .group = 64, .scale_dtype = Dtype::bf16};
   constexpr AffineFormat kEight{.bits = 8, .group = 64, .scale_dtype = Dtype::bf16};
@@ -81,8 +79,7 @@ inline Manifest tiny_manifest(const ModelConfig& config) {
   manifest.source_format = "MLX safetensors";
   manifest.config = config;
   for (const TensorShape& shape : resident_tensors(config, false)) {
-    const std::uint64_t offset =
-        (manifest.resident_bytes + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
+    const std::uint64_t offset = divide_up(manifest.resident_bytes, kTensorAlignment) * kTensorAlignment;
     Encoding encoding = kFour;
     if (shape.cols % kFour.group != 0) encoding = PlainFormat{Dtype::bf16};
     if (shape.is_vector) encoding = PlainFormat{Dtype::f32};
@@ -102,7 +99,7 @@ inline Manifest tiny_manifest(const ModelConfig& config) {
     const auto index = static_cast<std::uint32_t>(manifest.expert_formats.size());
     manifest.expert_formats.push_back(format);
     const std::uint64_t bytes = record_layout(format).record_bytes;
-    ExpertFile file{LayerId(i), fmt::format("experts/layer_{:03}.bin", i), moe->experts * bytes, {}};
+    ExpertFile file{LayerId(i), expert_file_name(LayerId(i)), moe->experts * bytes, {}};
     for (std::uint64_t e = 0; e < moe->experts; ++e) file.records.push_back({index, e * bytes, bytes, e});
     manifest.experts.push_back(std::move(file));
   }
@@ -110,7 +107,7 @@ inline Manifest tiny_manifest(const ModelConfig& config) {
   return manifest;
 }
 
-// The files that the manifest speaks of, in the folder `name`; gives its path.
+// Writes the files that the manifest names to the folder `name`; returns its path.
 inline std::filesystem::path write_packed_model(const TemporaryDirectory& directory, const Manifest& manifest,
                                                 const std::string& name = "model") {
   directory.write(name + "/resident.bin", std::string(manifest.resident_bytes, 'r'));
@@ -120,7 +117,7 @@ inline std::filesystem::path write_packed_model(const TemporaryDirectory& direct
   return directory.write(name + "/manifest.json", write_manifest(manifest)).parent_path();
 }
 
-// Bytes that are small numbers, read as BF16 or as F32 at any even offset, and any codes.
+// Bytes that are small numbers when read as BF16 or F32 at any even offset, and valid codes of any width.
 inline std::string random_weights(std::size_t size, unsigned seed) {
   std::mt19937 random(seed);
   std::string bytes(size, '\0');
@@ -131,7 +128,7 @@ inline std::string random_weights(std::size_t size, unsigned seed) {
   return bytes;
 }
 
-// Gives a model that write_packed_model() wrote weights that can be computed with.
+// Overwrites the weights of a model from write_packed_model() with finite random numbers.
 inline void write_random_weights(const TemporaryDirectory& temporary, const Manifest& manifest) {
   temporary.write("model/resident.bin", random_weights(manifest.resident_bytes, 1));
   for (const ExpertFile& file : manifest.experts)

@@ -1,15 +1,15 @@
 #pragma once
-// What the tests of CpuOps share: operations with threads and memory of their own, and grids as their views. Test code only.
+// Shared by the tests of CpuOps: operations with their own threads and memory, and grids as views. Test code
+// only.
 
 #include "base/sizes.h"
-#include "kernels/cpu_ops.h"
-#include "kernels/test_grid.h"
+#include "kernels/testing/grid.h"
+#include "ops/cpu_ops.h"
 
 namespace moeflux::test {
 
 inline const KernelTable& fastest() { return **select_kernels(); }
 
-// Operations with threads and memory of their own.
 struct Processor {
   ThreadPool pool;
   CpuOps ops;

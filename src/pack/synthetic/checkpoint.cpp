@@ -1,4 +1,4 @@
-#include "pack/synthetic_checkpoint.h"
+#include "pack/synthetic/checkpoint.h"
 
 #include <fmt/format.h>
 
@@ -18,15 +18,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMaxTensorsInShard = 1u << 16;  // half of what a reader accepts in one header
+constexpr std::size_t kMaxTensorsInShard = 1u << 16;  // half of the readers' limit per header
 
 struct TensorBytes {
-  std::uint64_t end;  // in its file; it begins where the one before it ends
+  std::uint64_t end;  // in its file; a tensor begins where the one before it ends
   std::uint64_t key;
   SyntheticPattern pattern;
 };
 
-// A text, and after it the tensors whose header it is.
+// A text, followed by the data of the tensors if the text is a header.
 struct SyntheticFile {
   std::string text;
   std::vector<TensorBytes> tensors;
@@ -34,7 +34,7 @@ struct SyntheticFile {
   std::uint64_t size() const { return tensors.empty() ? text.size() : tensors.back().end; }
 };
 
-// What `format` adds to the config, in the spelling of whoever writes such checkpoints.
+// Adds the quantization of `format` to the config, with the keys that MLX or Hugging Face use.
 void describe_quantization(Json& config, SyntheticFormat format, const SyntheticPlan& plan) {
   config.erase("quantization");
   config.erase("quantization_config");
@@ -71,7 +71,7 @@ std::vector<Tensors> split(Tensors tensors, std::uint64_t shard_bytes) {
   return shards;
 }
 
-// Hugging Face ends a header with spaces so that data begins at a multiple of 8; MLX does not.
+// Hugging Face pads a header with spaces so that data begins at a multiple of 8; MLX does not.
 std::string header_of(Tensors tensors, SyntheticFormat format) {
   const bool mlx = format == SyntheticFormat::mlx;
   std::string json = fmt::format(R"({{"__metadata__":{{"format":"{}"}})", mlx ? "mlx" : "pt");
@@ -177,7 +177,7 @@ Result<SyntheticCheckpoint> SyntheticCheckpoint::make(std::string_view config,
                                                       const SyntheticOptions& options) {
   MF_TRY(Json document, parse_json(config, "config.json"));
   MF_TRY(const ObjectReader reader, ObjectReader::as_object(document, "config.json"));
-  Notes notes;  // whoever opens the checkpoint gets them again
+  Notes notes;  // dropped: opening the checkpoint reports them again
   MF_TRY(const ModelConfig model, parse_model_config(reader, notes));
   MF_TRY(const SyntheticPlan plan, plan_synthetic_tensors(model, options.format, options.seed));
   describe_quantization(document, options.format, plan);
@@ -209,7 +209,8 @@ std::uint64_t SyntheticCheckpoint::total_bytes() const { return contents_->total
 
 Result<std::unique_ptr<ReadFile>> SyntheticCheckpoint::open_read(const fs::path& path) {
   if (contents_->is_directory(path))
-    return Error{ErrorCode::invalid_argument, fmt::format("{}: a directory, expected a file", path.string())};
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("{}: expected a file, found a directory", path.string())};
   auto file = contents_->find(path);
   if (!file) return nothing_at(path);
   return std::unique_ptr<ReadFile>(std::make_unique<SyntheticReadFile>(path, std::move(file)));

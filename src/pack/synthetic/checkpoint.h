@@ -1,14 +1,15 @@
 #pragma once
-// A checkpoint that is on no disk: its files are made as they are read.
+// A virtual checkpoint: a FileSystem whose files are generated as they are read.
 //
-// A SyntheticCheckpoint is a directory with config.json, model.safetensors.index.json and shards, as a
-// published model of that shape has them, filled with random weights that behave (pack/synthetic_tensors.h).
-// Whatever reads a checkpoint reads this one: SourceModel::open looks at its headers only, so the shape of a
-// 400 GB model is inspected in milliseconds; copying its files makes a checkpoint that can be given away.
+// A SyntheticCheckpoint is a directory with config.json, model.safetensors.index.json and shards, like a
+// published model of that shape, filled with random weights of realistic magnitudes
+// (pack/synthetic/tensors.h). All code that reads checkpoints can read it. SourceModel::open reads only
+// headers, so inspecting the shape of a 400 GB model takes milliseconds. Copying the files gives a real
+// checkpoint.
 //
-// A byte depends on the config, the format, the seed, its tensor's name and its place in the tensor; never on
-// how it is read. Read-only: whatever would write is `unsupported`. Immutable: any thread. Open files may
-// outlive the checkpoint.
+// A byte depends on the config, the format, the seed, its tensor's name and its position in the tensor, not
+// on how it is read. Operations that write are `unsupported`. Immutable: any thread. Open files may outlive
+// the checkpoint.
 
 #include <cstdint>
 #include <filesystem>
@@ -20,31 +21,31 @@
 #include "base/result.h"
 #include "base/sizes.h"
 #include "io/file_system.h"
-#include "pack/synthetic_tensors.h"
+#include "pack/synthetic/tensors.h"
 
 namespace moeflux {
 
 struct SyntheticOptions {
   SyntheticFormat format = SyntheticFormat::mlx;
   std::uint64_t seed = 0;
-  std::filesystem::path directory = "synthetic";  // where the files seem to be
-  std::uint64_t shard_bytes = 5 * kGiB;           // of tensors; a larger tensor has a shard of its own
+  std::filesystem::path directory = "synthetic";  // the virtual path of the files
+  std::uint64_t shard_bytes = 5 * kGiB;           // of tensors per shard; a larger tensor has its own shard
 };
 
 class SyntheticCheckpoint final : public FileSystem {
  public:
-  // `config` is the text of a config.json; what it says of quantization is replaced by what `options` say.
+  // `config` is the text of a config.json, whose quantization is replaced by that of `options`.
   static Result<SyntheticCheckpoint> make(std::string_view config, const SyntheticOptions& options);
 
   const std::filesystem::path& directory() const;
 
-  // Of all files together.
+  // Over all files.
   std::uint64_t total_bytes() const;
 
   Result<std::unique_ptr<ReadFile>> open_read(const std::filesystem::path& path) override;
   Result<FileInfo> info(const std::filesystem::path& path) override;
   Result<std::vector<std::string>> list(const std::filesystem::path& directory) override;
-  Result<std::uint64_t> free_bytes(const std::filesystem::path& path) override;  // none
+  Result<std::uint64_t> free_bytes(const std::filesystem::path& path) override;  // 0
 
   Result<std::unique_ptr<WriteFile>> create(const std::filesystem::path& path) override;
   Status make_directory(const std::filesystem::path& directory) override;
@@ -52,7 +53,7 @@ class SyntheticCheckpoint final : public FileSystem {
   Status remove_all(const std::filesystem::path& path) override;
   Status sync_directory(const std::filesystem::path& directory) override;
 
-  struct Contents;  // the files, shared with those that are open
+  struct Contents;  // the files, shared with open ReadFiles
 
  private:
   explicit SyntheticCheckpoint(std::shared_ptr<const Contents> contents);

@@ -1,12 +1,12 @@
-#include "pack/synthetic_pattern.h"
+#include "pack/synthetic/pattern.h"
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <cstring>
 
 #include "base/check.h"
+#include "pack/quantize.h"
 
 namespace moeflux {
 namespace {
@@ -28,17 +28,11 @@ constexpr std::uint64_t mixed(std::uint64_t bits) {
 
 __extension__ typedef unsigned __int128 Product;
 
-// wyrand, entered at any index: one multiplication a word, 1.7 times as fast as mixed(key + index).
+// wyrand with random access: one multiplication per word, 1.7 times as fast as mixed(key + index).
 constexpr std::uint64_t random_word(std::uint64_t key, std::uint64_t index) {
   const std::uint64_t state = key + index * 0x2d35'8dcc'aa6c'78a5;
   const Product product = Product{state} * (state ^ 0x8bb8'4b93'962e'acc9);
   return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
-}
-
-// Round to nearest, ties to even, of a finite number.
-std::uint16_t bf16_bits(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  return static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
 // The root mean squares of `count` consecutive BF16 numbers from 1, 1 + 1/128, ... up to 2.
@@ -58,8 +52,8 @@ const std::array<double, 128>& window_rms() {
   return table;
 }
 
-// The first of `count` consecutive positive BF16 numbers whose root mean square is just above `rms`: by less
-// than 1 %, because neighbours differ by less. The low bits of an F32 change that by as little.
+// The first of `count` consecutive positive BF16 numbers whose root mean square is above `rms` by less than 1
+// %, the largest difference of neighbors. The low bits of an F32 change it by no more than that.
 template <std::uint32_t count>
 std::uint64_t window(double rms) {
   MF_REQUIRE(rms > 1e-30 && rms < 1e30, "the root mean square is an ordinary number");
@@ -84,13 +78,13 @@ std::uint64_t without_nan(std::uint64_t codes) {
   return codes - is_nan;
 }
 
-// The bias of every scale of a pattern, in the order of the scales.
+// The bias for every scale of a pattern, in ascending order of the scales.
 using BiasTable = std::array<std::uint16_t, kQuarterBinade>;
 BiasTable biases_of(const SyntheticPattern& pattern) {
   BiasTable biases{};
   for (std::uint32_t i = 0; i < kQuarterBinade; ++i) {
     const float scale = float_from_bf16(static_cast<std::uint16_t>(pattern.offset + i));
-    biases[i] = bf16_bits(-pattern.middle_code * scale);
+    biases[i] = bf16_from_float(-pattern.middle_code * scale);
   }
   return biases;
 }
@@ -102,10 +96,10 @@ std::uint64_t look_up(const BiasTable& biases, std::uint64_t scales) {
   return found;
 }
 
-// Bytes of a row of words, `word(index)` being any one of them.
+// Writes bytes of a sequence of words, where `word(index)` computes any word.
 template <class Word>
 void fill(std::uint64_t position, std::span<std::byte> out, Word word) {
-  if (out.empty()) return;  // it may point nowhere
+  if (out.empty()) return;  // data() may be null
   constexpr std::size_t kWord = sizeof(std::uint64_t);
   std::uint64_t index = position / kWord;
   if (const std::size_t skipped = position % kWord; skipped != 0) {

@@ -1,4 +1,4 @@
-#include "pack/synthetic_shapes.h"
+#include "pack/synthetic/shapes.h"
 
 #include <fmt/format.h>
 
@@ -15,8 +15,6 @@
 
 namespace moeflux {
 namespace {
-
-constexpr std::uint64_t kMaxConfigBytes = 4u << 20;
 
 constexpr std::string_view kQwen35B = R"({
   "architectures": ["Qwen3_5MoeForConditionalGeneration"],
@@ -65,7 +63,7 @@ constexpr std::string_view kQwen35B = R"({
   "tie_word_embeddings": false
 })";
 
-// What the larger one has that the smaller one has not.
+// The differences to the smaller model.
 constexpr std::string_view kQwen397B = R"({
   "text_config": {
     "hidden_size": 4096,
@@ -144,14 +142,14 @@ Result<ModelConfig> parsed(const Json& document, std::string_view what) {
   return parse_model_config(reader, notes);
 }
 
-// The object that holds the shape: the whole config, or the text half of a multimodal one.
+// The object that contains the shape: the whole config, or `text_config` of a multimodal one.
 Json& shape_of(Json& document, const ModelConfig& model) {
   const auto text = document.find("text_config");
   const bool nested = model.family == Family::qwen3_5_moe && text != document.end() && text->is_object();
   return nested ? *text : document;
 }
 
-// A list of layer types made longer or shorter, going on as it began.
+// The list of layer types, extended periodically or cut to `count`.
 Json repeated(const Json& types, std::size_t count) {
   std::size_t period = 1;
   const auto repeats = [&] {
@@ -168,7 +166,7 @@ Json repeated(const Json& types, std::size_t count) {
 Status in_range(std::string_view what, std::uint32_t value, std::uint32_t minimum, std::uint32_t maximum) {
   if (value >= minimum && value <= maximum) return {};
   return Error{ErrorCode::invalid_argument,
-               fmt::format("{} {} asked; this shape can have {} to {}", value, what, minimum, maximum)};
+               fmt::format("expected {} to {} {} for this shape, found {}", minimum, maximum, what, value)};
 }
 
 Status set_layers(Json& shape, const ModelConfig& model, std::uint32_t layers) {
@@ -186,8 +184,8 @@ Status set_layers(Json& shape, const ModelConfig& model, std::uint32_t layers) {
   return {};
 }
 
-// As many groups as before if they come out even with two experts each, else the next smaller number; as
-// large a part of them kept as before, or as many as the experts of a token need.
+// Keeps the number of groups if it divides the experts into groups of two or more, else takes the next
+// smaller one that does. Keeps the fraction of groups kept, or as many groups as the experts per token need.
 void set_groups(Json& shape, const GroupedSigmoidRouterConfig& before, const MoeConfig& moe) {
   std::uint32_t groups = std::min(before.groups, moe.experts / 2);
   while (moe.experts % groups != 0) --groups;
@@ -206,7 +204,7 @@ Status set_experts(Json& shape, const ModelConfig& model, std::uint32_t experts)
   });
   if (layer == model.layers.end())
     return Error{ErrorCode::invalid_argument,
-                 fmt::format("{} experts asked, but no layer of this shape has any", experts)};
+                 fmt::format("--experts {}: no layer of this shape has experts", experts)};
   MoeConfig moe = std::get<MoeConfig>(layer->mlp);
   const auto* grouped = std::get_if<GroupedSigmoidRouterConfig>(&moe.router);
   MF_TRY_STATUS(in_range("experts", experts, grouped != nullptr ? 2 : 1, kMaxExperts));
@@ -236,7 +234,7 @@ Result<Json> document_at(FileSystem& files, const std::filesystem::path& path) {
   if (!info && info.error().code() != ErrorCode::not_found) return std::move(info).error();
   if (!info)
     return Error{ErrorCode::not_found,
-                 fmt::format("{}: neither a path to a config.json nor a known shape; known are {}",
+                 fmt::format("{}: expected a path to a config.json or a known shape: {}",
                              printable(path.string()), fmt::join(kNames, ", "))};
   const std::filesystem::path file = info->kind == FileKind::directory ? path / "config.json" : path;
   MF_TRY(const std::string text, files.read_text(file, kMaxConfigBytes));

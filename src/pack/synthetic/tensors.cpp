@@ -1,4 +1,4 @@
-#include "pack/synthetic_tensors.h"
+#include "pack/synthetic/tensors.h"
 
 #include <fmt/format.h>
 
@@ -18,7 +18,7 @@ using Shape = std::vector<std::uint64_t>;
 
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 60;
 
-// How a matrix is stored in each format; BF16 where nothing else is said.
+// The precision of a matrix in each format; BF16 unless quantized.
 struct Precision {
   std::uint32_t mlx_bits;  // 0: not quantized
   bool fp8;
@@ -30,12 +30,12 @@ constexpr Precision kPlain{0, false};
 
 // Root mean squares and gains, chosen so that the stream grows from 1 to less than 2 at any depth.
 constexpr double kEmbeddingRms = 1.0;
-constexpr double kTiedEmbeddingRms = 0.25;  // as a head it would make logits of sqrt(dim)
-constexpr double kHeadGain = 4.0;           // the likeliest of 250,000 tokens gets a few percent
-constexpr double kSoftmaxRouterGain = 2.0;  // the chosen experts get unequal weights
-constexpr double kSigmoidRouterGain = 1.0;  // scores stay where the sigmoid is not flat
-constexpr double kCorrectionRms = 0.01;     // against scores that spread by 0.2: every expert is chosen
-constexpr double kNormRms = 0.05;           // of norms that are stored as weight - 1
+constexpr double kTiedEmbeddingRms = 0.25;  // 1.0 would give logits of sqrt(dim), because it is also the head
+constexpr double kHeadGain = 4.0;           // gives the likeliest of 250,000 tokens a few percent
+constexpr double kSoftmaxRouterGain = 2.0;  // gives the chosen experts unequal weights
+constexpr double kSigmoidRouterGain = 1.0;  // keeps scores where the sigmoid is not flat
+constexpr double kCorrectionRms = 0.01;     // scores spread by 0.2, so every expert can be chosen
+constexpr double kNormRms = 0.05;           // for norms stored as weight - 1
 constexpr double kStepBiasRms = 2.0;  // dt_bias in [-3.3, -0.8]: memories of a few to hundreds of tokens
 constexpr double kLogDecayRms = 1.7;  // A_log in [0.7, 2.8], so that A is in [2, 16]
 
@@ -43,8 +43,8 @@ double residual_gain(const ModelConfig& model) {
   return 2.0 / std::sqrt(2.0 * static_cast<double>(model.layers.size()));
 }
 
-// The experts of a token are as independent as their weights, so the sum of K with a weight of 1/K each is
-// smaller by sqrt(K) than one of them.
+// The outputs of a token's K experts are independent, so their sum with weights of 1/K is smaller than one of
+// them by sqrt(K).
 double routed_gain(const MoeConfig& moe) {
   const double spread = std::sqrt(static_cast<double>(moe.experts_per_token));
   const auto* sigmoid = std::get_if<GroupedSigmoidRouterConfig>(&moe.router);
@@ -174,7 +174,7 @@ class Planner {
     matrix(module + ".down_proj", {model_.dim, hidden}, gain * residual_gain_, kProjection);
   }
 
-  // A norm that Hugging Face stores as weight - 1 in qwen3_5_moe.
+  // A norm that Hugging Face stores as weight - 1 for qwen3_5_moe.
   void model_norm(const std::string& module, std::uint64_t size) {
     if (!qwen_ || format_ == SyntheticFormat::mlx) return norm(module, size);
     add(module + ".weight", Dtype::bf16, {size}, spread(Dtype::bf16, Sign::random, kNormRms));
@@ -188,7 +188,7 @@ class Planner {
     return gain / std::sqrt(static_cast<double>(inputs));
   }
 
-  // A matrix [..., rows, inputs] whose outputs have a root mean square of `gain` for inputs of 1.
+  // A matrix [..., rows, inputs] whose outputs have a root mean square of `gain` for inputs with one of 1.
   void matrix(const std::string& module, const Shape& shape, double gain, Precision precision) {
     matrix_of_rms(module, shape, rms_of(gain, shape.back()), precision);
   }

@@ -1,12 +1,12 @@
 #pragma once
-// The tensors of a synthetic checkpoint: names, shapes and types as published ones have them
-// (docs/formats/checkpoints.md), and how their numbers are made.
+// The tensors of a synthetic checkpoint: names, shapes and dtypes as published (docs/formats/checkpoints.md),
+// and the patterns that generate their numbers.
 //
-// Weights are independent and random, with a root mean square of gain / sqrt(inputs). The matrices that write
-// to the residual stream have a gain that falls with the number of layers, so that the stream begins as the
-// token's embedding and leaves the last layer not much larger, whatever the depth. It keeps enough of the
-// embedding to send different tokens to different experts: random routers then use all of them.
-// Plain values and pure functions: any thread.
+// Weights are independent and random, with a root mean square of gain / sqrt(inputs). Matrices that write to
+// the residual stream have a gain that decreases with the number of layers, so the stream starts as the
+// token's embedding and is not much larger after the last layer, at any depth. It keeps enough of the
+// embedding to send different tokens to different experts, so random routers use all of them. Plain values
+// and pure functions: any thread.
 
 #include <cstdint>
 #include <optional>
@@ -16,20 +16,20 @@
 
 #include "base/result.h"
 #include "model/config.h"
-#include "pack/synthetic_pattern.h"
+#include "pack/synthetic/pattern.h"
 #include "quant/dtype.h"
 
 namespace moeflux {
 
 enum class SyntheticFormat {
   mlx,   // affine 4-bit in groups of 64, experts stacked; routers and gates of qwen3_5_moe in 8 bits
-  bf16,  // Hugging Face; experts fused (qwen3_5_moe) or one by one (deepseek_v3)
-  fp8,   // Hugging Face, e4m3 in blocks of 128 x 128, experts one by one
+  bf16,  // Hugging Face; experts fused (qwen3_5_moe) or separate (deepseek_v3)
+  fp8,   // Hugging Face, e4m3 in blocks of 128 x 128, experts separate
 };
 std::string_view name_of(SyntheticFormat format);
 std::optional<SyntheticFormat> synthetic_format_from_name(std::string_view name);
 
-inline constexpr std::uint32_t kSyntheticBits = 4;  // of an MLX module without an override
+inline constexpr std::uint32_t kSyntheticBits = 4;  // for MLX modules without an override
 inline constexpr std::uint32_t kSyntheticGroup = 64;
 
 struct SyntheticTensor {
@@ -42,11 +42,11 @@ struct SyntheticTensor {
 };
 
 struct SyntheticPlan {
-  std::vector<SyntheticTensor> tensors;        // in the order of the model
+  std::vector<SyntheticTensor> tensors;        // in model order
   std::vector<std::string> eight_bit_modules;  // of an MLX checkpoint
 };
 
-// `unsupported` when there would be more tensors than a source may have, or more than 2^60 bytes.
+// `unsupported` if there are more tensors than a source may have, or more than 2^60 bytes.
 Result<SyntheticPlan> plan_synthetic_tensors(const ModelConfig& model, SyntheticFormat format,
                                              std::uint64_t seed);
 

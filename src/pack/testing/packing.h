@@ -1,6 +1,6 @@
 #pragma once
-// Packs tiny sources and reads back what was written, for tests. The decode is the reference one of the layout.
-// One thread at a time.
+// Packs tiny sources and decodes the result with the reference decoder of tile16. Test code only. One thread
+// at a time.
 
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@
 
 namespace moeflux {
 
-using Numbers = std::vector<float>;                // of a matrix, row after row
+using Numbers = std::vector<float>;                // of a matrix, row-major
 using Files = std::map<std::string, std::string>;  // bytes by name below a directory
 
 inline SourceModel open_source(const std::filesystem::path& path) {
@@ -40,7 +40,7 @@ inline PackedModel open_packed(const std::filesystem::path& path) {
   return *std::move(model);
 }
 
-// By the name of the test's parameter: "qwen_mlx", "original", ...
+// Writes the tiny source called "qwen_mlx", "original", ... (names of test parameters); returns its path.
 inline std::filesystem::path write_tiny(const TemporaryDirectory& directory, const std::string& name) {
   if (name == "qwen_mlx") return tiny_qwen_mlx().write(directory, name);
   if (name == "qwen_hugging_face") return tiny_qwen_hugging_face().write(directory, name);
@@ -56,7 +56,7 @@ inline Result<PackReport> pack_into(FileSystem& files, const SourceModel& source
   return pack(source, files, files, destination, options, [](const PackProgress&) {});
 }
 
-// The same on the disk, which works.
+// Packs to the real disk and expects success.
 inline PackReport packed_to(const SourceModel& source, const std::filesystem::path& destination,
                             const PackOptions& options = {}) {
   PosixFileSystem disk;

@@ -1,8 +1,8 @@
 #pragma once
-// A matrix of random numbers, encoded and in tiles, for tests of what multiplies or moves matrices.
+// A matrix of random weights, encoded and as tiles, for tests of code that multiplies or copies matrices.
 //
-// Its numbers are those of a matrix that keeps the size of what it multiplies: their squares have a mean of
-// about 1 / cols. Owns its bytes; views of it live as long. Test code only.
+// The mean square of the weights is about 1 / cols, so that a product has about the same magnitude as its
+// input. Owns its bytes and must outlive its views. Test code only.
 
 #include <bit>
 #include <cmath>
@@ -22,15 +22,15 @@
 
 namespace moeflux {
 
-// Between -1 and 1.
+// Uniform in [-1, 1).
 inline float random_number(std::mt19937& random) { return static_cast<float>(random()) * 0x1p-31f - 1.0f; }
 
 class RandomMatrix {
  public:
-  // `encoding` is one that tile16 stores.
+  // Requires: `encoding` is one that tile16 stores.
   RandomMatrix(std::uint64_t rows, std::uint64_t cols, const Encoding& encoding, std::mt19937& random)
       : rows_(rows), cols_(cols), encoding_(encoding) {
-    MF_REQUIRE(tile16::stored_encoding(encoding) == encoding, "tile16 stores it as it is");
+    MF_REQUIRE(tile16::stored_encoding(encoding) == encoding, "tile16 stores this encoding");
     const EncodedBytes bytes = encoded_bytes(encoding, rows, cols);
     codes_.resize(bytes.codes);
     scales_.resize(bytes.scales);
@@ -38,7 +38,7 @@ class RandomMatrix {
     std::visit([&](const auto& format) { fill(format, random); }, encoding);
 
     Result<AlignedBuffer> tiles = AlignedBuffer::create(tile16::matrix_bytes(encoding, rows, cols));
-    MF_REQUIRE(tiles, "the machine that runs the tests has memory for them");
+    MF_REQUIRE(tiles, "there is memory for the tiles");
     tiles_ = *std::move(tiles);
     write_tiles(tiles_.data(), block_bytes());
   }
@@ -47,13 +47,13 @@ class RandomMatrix {
   tile16::TiledMatrix tiled() const { return {rows_, cols_, encoding_, tiles_.data(), block_bytes()}; }
   std::span<const std::byte> tiles() const { return tiles_.bytes(); }
 
-  // The blocks, each `stride` bytes after the one before.
+  // Writes the blocks, `stride` bytes apart.
   void write_tiles(std::byte* to, std::uint64_t stride) const {
     for (std::uint64_t block = 0; block < divide_up(rows_, tile16::kBlockRows); ++block)
       tile16::encode_block(view(), block * tile16::kBlockRows, {to + block * stride, block_bytes()});
   }
 
-  // All rows, one after another.
+  // The decoded weights, row-major.
   std::vector<float> numbers() const {
     std::vector<float> all(rows_ * cols_);
     for (std::uint64_t row = 0; row < rows_; ++row)
@@ -63,9 +63,8 @@ class RandomMatrix {
 
  private:
   std::uint64_t block_bytes() const { return tile16::block_bytes(encoding_, cols_); }
-  float size() const {
-    return std::sqrt(3.0f / static_cast<float>(cols_));
-  }  // the largest of uniform numbers
+  // Uniform weights in [-max, max] with max = sqrt(3 / cols) have a mean square of 1 / cols.
+  float max_weight() const { return std::sqrt(3.0f / static_cast<float>(cols_)); }
 
   static void put(std::vector<std::byte>& bytes, std::size_t index, float number, Dtype dtype) {
     const auto bits = std::bit_cast<std::uint32_t>(number);
@@ -79,27 +78,27 @@ class RandomMatrix {
 
   void fill(const PlainFormat& format, std::mt19937& random) {
     for (std::size_t i = 0; i < rows_ * cols_; ++i)
-      put(codes_, i, size() * random_number(random), format.dtype);
+      put(codes_, i, max_weight() * random_number(random), format.dtype);
   }
 
   void fill(const AffineFormat& format, std::mt19937& random) {
     for (std::byte& code : codes_) code = static_cast<std::byte>(random());
     const auto largest_code = static_cast<float>((1u << format.bits) - 1);
     for (std::size_t i = 0; i < rows_ * (cols_ / format.group); ++i) {
-      const float reach = size() * (1 + 0.25f * random_number(random));
+      const float reach = max_weight() * (1 + 0.25f * random_number(random));
       put(scales_, i, 2 * reach / largest_code, format.scale_dtype);
       put(biases_, i, -reach, format.scale_dtype);
     }
   }
 
-  // Random e4m3 numbers have squares of 112^2 in the mean.
+  // The mean square of random e4m3 numbers is 112^2.
   void fill(const Fp8BlockFormat& format, std::mt19937& random) {
     for (std::byte& code : codes_) {
       code = static_cast<std::byte>(random());
       if ((code & std::byte{0x7f}) == std::byte{0x7f}) code ^= std::byte{1};  // not a NaN
     }
     for (std::size_t i = 0; i < scales_.size() / (bits_of(format.scale_dtype) / 8); ++i)
-      put(scales_, i, size() / 194 * (1 + 0.25f * random_number(random)), format.scale_dtype);
+      put(scales_, i, max_weight() / 194 * (1 + 0.25f * random_number(random)), format.scale_dtype);
   }
 
   std::uint64_t rows_, cols_;

@@ -1,5 +1,5 @@
 #pragma once
-// The checkpoints of the tree that tests open. For test programs, which know where the repository is.
+// Paths of the checkpoints in the repository, for tests. Test code only.
 
 #include <filesystem>
 #include <string_view>

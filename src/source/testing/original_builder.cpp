@@ -13,7 +13,7 @@ std::string_view bytes_of(const SafetensorsBuilder& built, const Json& header, c
   return std::string_view(built.data()).substr(begin, offsets.at(1).get<std::size_t>() - begin);
 }
 
-// Expert after expert, each in nine parts: gate, up, down; of each the words, scales and biases.
+// Experts back to back, each in nine parts: codes, scales and biases of gate, of up and of down.
 std::string pack_layer(const SafetensorsBuilder& built, const Json& header, const std::string& switch_mlp,
                        std::size_t experts) {
   std::string packed;

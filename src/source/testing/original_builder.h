@@ -1,6 +1,7 @@
 #pragma once
-// Writes a tiny checkpoint as the original's converters would: model_weights.bin and .json, and
-// packed_experts/layer_NN.bin. Independent of the code that reads them. Plain values; one thread at a time.
+// Writes a tiny checkpoint as the original's converters do: model_weights.bin and .json, and
+// packed_experts/layer_NN.bin. Independent of the code that reads them. Test code only. Plain values; one
+// thread at a time.
 
 #include <filesystem>
 #include <string>
@@ -23,7 +24,7 @@ struct OriginalArtifacts {
              const std::string& root) const;
 };
 
-// Of an MLX checkpoint with stacked experts.
+// Converts an MLX checkpoint with stacked experts.
 OriginalArtifacts original_of(const TinyCheckpoint& tiny);
 
 }  // namespace moeflux

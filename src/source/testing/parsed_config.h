@@ -1,6 +1,5 @@
 #pragma once
-// Runs a config through the readers of config.json, for tests that change one thing in it.
-// One thread at a time.
+// Parses a config.json, for tests that change one key in it. Test code only. One thread at a time.
 
 #include <gtest/gtest.h>
 
@@ -26,7 +25,7 @@ struct ParsedConfig {
   std::string message() const { return model ? "no error" : model.error().message(); }
 };
 
-// Through text and back, so that numbers are what the parser makes of them.
+// Goes through text, so that numbers have the types that the parser gives them.
 inline ParsedConfig parsed(const Json& config) {
   ParsedConfig result;
   const auto document = parse_json(config.dump(), "config.json");
@@ -40,7 +39,7 @@ inline Json read_config(const std::filesystem::path& directory) {
   return Json::parse(std::string(std::istreambuf_iterator<char>(in), {}));
 }
 
-// A copy of `config` in which some keys have other values.
+// A copy of `config` with some values replaced.
 inline Json with(Json config, std::initializer_list<std::pair<const char*, Json>> changes) {
   for (const auto& [key, value] : changes) config[key] = value;
   return config;

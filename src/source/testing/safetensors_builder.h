@@ -1,5 +1,5 @@
 #pragma once
-// Writes safetensors files for tests, independently of the code that reads them.
+// Writes safetensors files for tests, independently of the code that reads them. Test code only.
 // Plain values; one thread at a time.
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/json.h"
-#include "io/temporary_directory.h"
+#include "io/testing/temporary_directory.h"
 #include "quant/dtype.h"
 #include "source/tensor_catalog.h"
 
@@ -16,11 +16,11 @@ namespace moeflux {
 
 using Shape = std::vector<std::uint64_t>;
 
-// Tensors in the order in which they were added, one after another.
+// Lays out tensors in the order they were added, without gaps.
 class SafetensorsBuilder {
  public:
   SafetensorsBuilder& add(std::string_view name, Dtype dtype, const Shape& shape, std::string_view bytes);
-  // As many bytes as the shape needs, all different from one place to the next.
+  // Fills the shape with bytes that differ from one position to the next.
   SafetensorsBuilder& add(std::string_view name, Dtype dtype, const Shape& shape);
   // Bytes that belong to no tensor.
   SafetensorsBuilder& gap(std::size_t bytes);
@@ -35,16 +35,16 @@ class SafetensorsBuilder {
   std::string data_;
 };
 
-// A file with this header, whatever it says: the length field, the JSON, the data.
+// A file with this header, valid or not: the length field, the JSON, the data.
 std::string safetensors_file(std::string_view header, std::string_view data);
 
-// The bytes of numbers, as a file holds them.
+// The bytes of `numbers` as stored in a file.
 template <class T>
 std::string raw(const std::vector<T>& numbers) {
   return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(T)};
 }
 
-// A catalog of the one file that the builder makes, written as `name`.
+// Writes the builder's file as `name`; returns a catalog of it.
 TensorCatalog catalog_of(FileSystem& files, const TemporaryDirectory& directory,
                          const SafetensorsBuilder& builder, std::string_view name = "model.safetensors");
 

@@ -91,7 +91,7 @@ TinyCheckpoint tiny_qwen(const std::string& body, const std::string& head, const
 
 TinyCheckpoint tiny_deepseek(const Encoding& encoding, bool stacked) {
   const Encoding plain = PlainFormat{Dtype::bf16};
-  const Encoding outer = stacked ? encoding : plain;  // the fp8 originals leave embeddings alone
+  const Encoding outer = stacked ? encoding : plain;  // published FP8 checkpoints do not quantize embeddings
   TinyCheckpoint tiny;
   tiny.config = parse(kDeepseekConfig);
   tiny.module("model.embed_tokens", {96, 64}, outer);

@@ -1,8 +1,8 @@
 #pragma once
-// Complete checkpoints of a few kilobytes, for tests that take something away or put something else there.
+// Complete checkpoints of a few kilobytes, for tests that remove or replace parts of them.
 //
-// Both families, in the layouts that people have. The weights are small numbers of no meaning.
-// Plain values; one thread at a time.
+// Both families, in the published layouts. The weights are arbitrary small numbers. Test code only. Plain
+// values; one thread at a time.
 
 #include <filesystem>
 #include <string>
@@ -26,7 +26,7 @@ class TinyCheckpoint {
   Json config;
   std::vector<TestTensor> tensors;
 
-  // "<module>.weight" and what its encoding puts beside it. shape: [rows, cols] or [count, rows, cols].
+  // Adds "<module>.weight" and the other tensors of its encoding. shape: [rows, cols] or [count, rows, cols].
   void module(const std::string& module, const Shape& shape, const Encoding& encoding);
   void tensor(const std::string& name, const Shape& shape, Dtype dtype = Dtype::bf16);
 
@@ -36,7 +36,7 @@ class TinyCheckpoint {
   void remove_all(std::string_view part);
 
   SafetensorsBuilder safetensors() const;
-  // config.json and model.safetensors in the folder `name`; gives its path.
+  // Writes config.json and model.safetensors to the folder `name`; returns its path.
   std::filesystem::path write(const TemporaryDirectory& directory, std::string_view name = "model") const;
 };
 

@@ -1,6 +1,6 @@
 #pragma once
-// Snapshot files made by hand, after docs/formats/snapshot.md and not with the code that reads and writes
-// them, for tests that change one thing in them. The numbers are those of written_states.h. Test code only.
+// Snapshot files written from docs/formats/snapshot.md, independently of the code under test, for tests that
+// modify them. The numbers are those of written_states.h. Test code only.
 
 #include <cstddef>
 #include <cstdint>
@@ -34,14 +34,14 @@ inline SnapshotIdentity identity_of_tests() {
   return identity;
 }
 
-// The last 8 bytes of a file of version 3 become what they should be.
+// Recomputes the checksum in the last 8 bytes of a version 3 file.
 inline void fix_checksum(Bytes& bytes) {
   if (bytes.size() < sizeof(std::uint64_t)) return;
   const std::size_t end = bytes.size() - sizeof(std::uint64_t);
   put_at(bytes, end, checksum_of(std::span(bytes).first(end)));
 }
 
-// Version 3, with the tokens from `tokens_begin` on.
+// A version 3 file with the tokens from `tokens_begin` on.
 inline Bytes own_file(const ModelConfig& config, std::uint32_t position, std::uint32_t tokens_begin = 0) {
   const SnapshotIdentity identity = identity_of_tests();
   Bytes bytes;
@@ -49,7 +49,7 @@ inline Bytes own_file(const ModelConfig& config, std::uint32_t position, std::ui
   put(bytes, std::uint64_t{0});
   put(bytes, identity.fingerprint);
   for (const std::uint32_t word :
-       {identity.law, identity.precision, identity.experts_per_token, identity.kv_numbers,
+       {identity.law, identity.precision, identity.experts_per_token, identity.kv_dtype,
         static_cast<std::uint32_t>(config.layers.size()), position, tokens_begin, 0u})
     put(bytes, word);
   for (const TokenId token : written_tokens(tokens_begin, position)) put(bytes, token.index());
@@ -62,10 +62,10 @@ inline Bytes own_file(const ModelConfig& config, std::uint32_t position, std::ui
 
 struct OriginalFile {
   Bytes bytes;
-  std::vector<std::size_t> lengths_at;  // of the layers that have one
+  std::vector<std::size_t> lengths_at;  // offsets of the lengths, for the layers that have one
 };
 
-// Version 1 or 2, as the original writes it.
+// A version 1 or 2 file as the original writes it.
 inline OriginalFile original_file(const ModelConfig& config, std::uint32_t version, std::uint32_t position) {
   OriginalFile file;
   Bytes& bytes = file.bytes;

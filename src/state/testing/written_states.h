@@ -1,8 +1,7 @@
 #pragma once
-// Small models, and states of theirs in which every number says what it is of: timeline, layer, position,
-// channel.
+// Small models, and states in which every number encodes its timeline, layer, position and channel.
 //
-// A step here computes nothing: it writes those numbers where a forward pass would write its own. Test code
+// A step computes nothing: it writes these numbers where a forward pass would write its results. Test code
 // only.
 
 #include <bit>
@@ -18,8 +17,8 @@
 
 namespace moeflux {
 
-// Linear, full, linear, full attention. Keys and values of a recurrent state differ in size, so that one that
-// is not transposed shows.
+// Linear, full, linear, full attention. Key and value dimensions of a recurrent state differ, so that a
+// missing transposition is detected.
 inline ModelConfig small_qwen_config() {
   ModelConfig config = tiny_qwen_config();
   config.layers[0].mixer = GatedDeltaNetConfig{
@@ -31,7 +30,7 @@ inline ModelConfig small_qwen_config() {
   return config;
 }
 
-// The same with recurrent states of three strips, the last of them smaller.
+// The same with recurrent states of three strips, of which the last is smaller.
 inline ModelConfig striped_qwen_config() {
   ModelConfig config = small_qwen_config();
   for (const std::size_t layer : {0u, 2u}) {
@@ -52,14 +51,14 @@ inline ModelConfig small_deepseek_config() {
   return config;
 }
 
-// Of a history that others share up to `begin`: positions before it were written by timeline 0.
+// A history that branches at `begin`: timeline 0 wrote the positions before it.
 struct Timeline {
   std::uint32_t number = 0;
   std::uint32_t begin = 0;
   std::uint32_t at(std::uint32_t position) const { return position < begin ? 0 : number; }
 };
 
-// Never 0, and exact.
+// Never 0 and exactly representable.
 inline float written_number(std::uint32_t timeline, std::size_t layer, std::uint32_t position,
                             std::size_t channel) {
   return static_cast<float>(((timeline * 4 + layer) * 8192 + position) * 64 + channel + 1);
@@ -70,14 +69,14 @@ inline TokenId written_token(std::uint32_t timeline, std::uint32_t position) {
   return TokenId((position * 7 + timeline) % 96);
 }
 
-// Where the number is that a snapshot file of version 3 has at `index` of a state, [value_heads][key][value].
+// The place in memory of element `index` of a state in a version 3 file, [value_heads][key][value].
 inline std::size_t delta_place(const RecurrentShape& shape, std::size_t index) {
   const DeltaStateShape& head = shape.delta_head;
   const std::size_t within = index % head.size();
   return index - within + head.place(within / head.value_dim, within % head.value_dim);
 }
 
-// What a step of `rows` writes, before it is committed.
+// Writes what a step of `rows` rows writes before it is committed.
 inline void write_step(SessionState& state, std::uint32_t rows, Timeline timeline) {
   const StateShape& shape = state.shape();
   for (std::uint32_t i = 0; i < shape.kv.size(); ++i) {
@@ -110,15 +109,15 @@ inline std::vector<TokenId> written_tokens(std::uint32_t from, std::uint32_t to,
   return tokens;
 }
 
-// A whole step.
+// Runs and commits a step.
 inline Status run_step(SessionState& state, std::uint32_t rows, Timeline timeline = {}) {
-  MF_TRY_STATUS(state.reserve(rows));
+  MF_TRY_STATUS(state.begin_step(written_tokens(state.position(), state.position() + rows, timeline)));
   write_step(state, rows, timeline);
-  state.commit(written_tokens(state.position(), state.position() + rows, timeline));
+  state.commit();
   return {};
 }
 
-// The numbers that a state holds, bit for bit and in the order of a snapshot file of version 3.
+// The bits of all numbers of a state, in the order of a version 3 snapshot file.
 template <class BlocksOf, class ConvOf, class DeltaOf>
 std::vector<std::uint32_t> bits_of(const StateShape& shape, std::uint32_t position, BlocksOf blocks_of,
                                    ConvOf conv_of, DeltaOf delta_of) {
@@ -161,7 +160,7 @@ inline std::vector<std::uint32_t> bits_of(const StateShape& shape, const Snapsho
       [&](std::uint32_t layer) { return recurrent + shape.recurrent[layer].delta_offset; });
 }
 
-// What bits_of() gives after steps that wrote `position` positions.
+// What bits_of() returns after steps that wrote `position` positions.
 inline std::vector<std::uint32_t> written_bits(const StateShape& shape, std::uint32_t position,
                                                Timeline timeline = {}) {
   std::vector<std::uint32_t> bits;

@@ -1,6 +1,7 @@
-#include "sampling/json_automaton.h"
+#include "text/json/json_automaton.h"
 
 #include "base/check.h"
+#include "text/unicode/utf8.h"
 
 namespace moeflux {
 namespace {
@@ -11,73 +12,29 @@ bool is_hex(unsigned char byte) {
   return is_digit(byte) || (byte >= 'a' && byte <= 'f') || (byte >= 'A' && byte <= 'F');
 }
 
-bool is_whitespace(unsigned char byte) { return byte == ' ' || byte == '\n' || byte == '\r' || byte == '\t'; }
+bool is_whitespace(unsigned char byte) { return is_json_whitespace(static_cast<char>(byte)); }
 
 }  // namespace
 
-JsonAutomaton::JsonAutomaton(JsonObjectLimits limits) : limits_(limits) {
+static_assert(sizeof(JsonAutomaton) == 24);
+
+JsonAutomaton::JsonAutomaton(JsonObjectLimits limits) : limits_(limits), is_object_mode_(true) {
   MF_REQUIRE(limits.depth >= 1 && limits.depth <= 64, "an object is 1 to 64 deep");
 }
 
 bool JsonAutomaton::accept(std::string_view bytes) {
   for (const char byte : bytes)
-    if (!accept(static_cast<unsigned char>(byte))) return false;
+    if (!accept(byte)) return false;
   return true;
 }
 
 bool JsonAutomaton::accept(unsigned char byte) {
-  switch (state_) {
-    case State::begin:
-    case State::key_or_close:
-    case State::key:
-    case State::colon:
-    case State::value_or_close:
-    case State::value:
-    case State::after_value: return structure_byte(byte);
-    case State::done: return false;
-    case State::string: return string_byte(byte);
-    case State::escape:
-      if (byte == 'u') return to(State::hex1);
-      return std::string_view("\"\\/bfnrt").find(static_cast<char>(byte)) != std::string_view::npos &&
-             to(State::string);
-    case State::hex1:
-    case State::hex2:
-    case State::hex2_after_d:
-    case State::hex3:
-    case State::hex4:
-    case State::high_hex3:
-    case State::high_hex4:
-    case State::low_hex2: return hex_byte(byte);
-    case State::low_backslash: return byte == '\\' && to(State::low_u);
-    case State::low_u: return byte == 'u' && to(State::low_d);
-    case State::low_d: return (byte == 'D' || byte == 'd') && to(State::low_hex2);
-    case State::tail1: return to_tail(byte, 0x80, 0xBF, State::string);
-    case State::tail2: return to_tail(byte, 0x80, 0xBF, State::tail1);
-    case State::tail3: return to_tail(byte, 0x80, 0xBF, State::tail2);
-    case State::tail_e0: return to_tail(byte, 0xA0, 0xBF, State::tail1);
-    case State::tail_ed: return to_tail(byte, 0x80, 0x9F, State::tail1);
-    case State::tail_f0: return to_tail(byte, 0x90, 0xBF, State::tail2);
-    case State::tail_f4: return to_tail(byte, 0x80, 0x8F, State::tail2);
-    case State::minus:
-    case State::zero:
-    case State::integer:
-    case State::point:
-    case State::fraction:
-    case State::exponent:
-    case State::exponent_sign:
-    case State::exponent_digits: return number_byte(byte);
-    case State::t: return byte == 'r' && to(State::tr);
-    case State::tr: return byte == 'u' && to(State::tru);
-    case State::f: return byte == 'a' && to(State::fa);
-    case State::fa: return byte == 'l' && to(State::fal);
-    case State::fal: return byte == 's' && to(State::fals);
-    case State::n: return byte == 'u' && to(State::nu);
-    case State::nu: return byte == 'l' && to(State::nul);
-    case State::tru:
-    case State::fals: return byte == 'e' && to(State::after_value);
-    case State::nul: return byte == 'l' && to(State::after_value);
-  }
-  return false;
+  if (state_ <= State::done) return structure_byte(byte);
+  if (state_ <= State::exponent_digits) return number_byte(byte);
+  if (state_ <= State::nul) return literal_byte(byte);
+  if (state_ == State::string) return string_byte(byte);
+  if (state_ == State::utf8_tail) return utf8_tail_byte(byte);
+  return escape_byte(byte);
 }
 
 bool JsonAutomaton::to(State next) {
@@ -86,11 +43,12 @@ bool JsonAutomaton::to(State next) {
   return true;
 }
 
-bool JsonAutomaton::to_tail(unsigned char byte, unsigned char low, unsigned char high, State next) {
-  return byte >= low && byte <= high && to(next);
+bool JsonAutomaton::in_object() const {
+  return (objects_[(depth_ - 1u) / 64] >> ((depth_ - 1u) % 64) & 1) != 0;
 }
 
 bool JsonAutomaton::whitespace() {
+  if (!is_object_mode_) return true;
   if (run_ == limits_.whitespace) return false;
   ++run_;
   return true;
@@ -98,24 +56,24 @@ bool JsonAutomaton::whitespace() {
 
 bool JsonAutomaton::open(bool object) {
   if (depth_ == limits_.depth) return false;
-  const std::uint64_t bit = std::uint64_t{1} << depth_;
-  objects_ = object ? objects_ | bit : objects_ & ~bit;
+  const std::uint64_t bit = std::uint64_t{1} << (depth_ % 64);
+  std::uint64_t& objects = objects_[depth_ / 64u];
+  objects = object ? objects | bit : objects & ~bit;
   ++depth_;
   return to(object ? State::key_or_close : State::value_or_close);
 }
 
 bool JsonAutomaton::close(bool object) {
-  if (((objects_ >> (depth_ - 1) & 1) != 0) != object) return false;
+  if (in_object() != object) return false;
   --depth_;
-  objects_ &= ~(std::uint64_t{1} << depth_);  // equal texts are equal automata
-  return to(depth_ == 0 ? State::done : State::after_value);
+  return value_ended();
 }
 
 bool JsonAutomaton::begin_value(unsigned char byte) {
   switch (byte) {
     case '{': return open(true);
     case '[': return open(false);
-    case '"': in_key_ = false; return to(State::string);
+    case '"': string_is_key_ = false; return to(State::string);
     case '-': return to(State::minus);
     case '0': return to(State::zero);
     case 't': return to(State::t);
@@ -125,13 +83,14 @@ bool JsonAutomaton::begin_value(unsigned char byte) {
   }
 }
 
+// Also after a number, whose end only the next byte shows.
 bool JsonAutomaton::after_value(unsigned char byte) {
-  const bool object = (objects_ >> (depth_ - 1) & 1) != 0;
-  if (byte == ',') return to(object ? State::key : State::value);
+  if (depth_ == 0) return is_whitespace(byte) && to(State::done);
+  if (byte == ',') return to(in_object() ? State::key : State::value);
   if (byte == '}') return close(true);
   if (byte == ']') return close(false);
   if (!is_whitespace(byte)) return false;
-  // After a number whitespace begins here, not in a run of digits.
+  // run_ counts the digits of a number until the whitespace after it begins.
   const JsonAutomaton before = *this;
   if (state_ != State::after_value) to(State::after_value);
   if (whitespace()) return true;
@@ -141,15 +100,16 @@ bool JsonAutomaton::after_value(unsigned char byte) {
 
 bool JsonAutomaton::structure_byte(unsigned char byte) {
   if (state_ == State::after_value) return after_value(byte);
+  if (state_ == State::done) return !is_object_mode_ && is_whitespace(byte);
   if (is_whitespace(byte)) return whitespace();
   switch (state_) {
-    case State::begin: return byte == '{' && open(true);
+    case State::begin: return is_object_mode_ ? byte == '{' && open(true) : begin_value(byte);
     case State::key_or_close:
       if (byte == '}') return close(true);
       [[fallthrough]];
     case State::key:
       if (byte != '"') return false;
-      in_key_ = true;
+      string_is_key_ = true;
       return to(State::string);
     case State::colon: return byte == ':' && to(State::value);
     case State::value_or_close:
@@ -159,46 +119,71 @@ bool JsonAutomaton::structure_byte(unsigned char byte) {
   }
 }
 
-bool JsonAutomaton::string_byte(unsigned char byte) {
-  if (byte == '"') {
-    const State next = in_key_ ? State::colon : State::after_value;
-    in_key_ = false;
-    return to(next);
+bool JsonAutomaton::literal_byte(unsigned char byte) {
+  switch (state_) {
+    case State::t: return byte == 'r' && to(State::tr);
+    case State::tr: return byte == 'u' && to(State::tru);
+    case State::f: return byte == 'a' && to(State::fa);
+    case State::fa: return byte == 'l' && to(State::fal);
+    case State::fal: return byte == 's' && to(State::fals);
+    case State::n: return byte == 'u' && to(State::nu);
+    case State::nu: return byte == 'l' && to(State::nul);
+    case State::nul: return byte == 'l' && value_ended();
+    default: return byte == 'e' && value_ended();  // tru, fals
   }
+}
+
+bool JsonAutomaton::string_byte(unsigned char byte) {
+  if (byte == '"') return string_is_key_ ? to(State::colon) : value_ended();
   if (byte == '\\') return to(State::escape);
-  if (byte < 0x80) return byte >= 0x20;
-  if (byte < 0xC2) return false;
-  if (byte < 0xE0) return to(State::tail1);
-  if (byte == 0xE0) return to(State::tail_e0);
-  if (byte == 0xED) return to(State::tail_ed);
-  if (byte < 0xF0) return to(State::tail2);
-  if (byte == 0xF0) return to(State::tail_f0);
-  if (byte < 0xF4) return to(State::tail3);
-  return byte == 0xF4 && to(State::tail_f4);
+  if (byte < 0x80 || !is_object_mode_) return byte >= 0x20;
+  if (utf8_lead(byte).bytes == 0) return false;
+  to(State::utf8_tail);
+  utf8_lead_ = byte;
+  run_ = 1;
+  return true;
+}
+
+bool JsonAutomaton::utf8_tail_byte(unsigned char byte) {
+  const Utf8Lead lead = utf8_lead(utf8_lead_);
+  if (!lead.allows(run_, byte)) return false;
+  if (++run_ == lead.bytes) {
+    utf8_lead_ = 0;
+    to(State::string);
+  }
+  return true;
 }
 
 // \uD800 to \uDBFF must be followed by \uDC00 to \uDFFF, and these stand nowhere else.
-bool JsonAutomaton::hex_byte(unsigned char byte) {
+bool JsonAutomaton::escape_byte(unsigned char byte) {
+  switch (state_) {
+    case State::escape:
+      if (byte == 'u') return to(State::hex1);
+      return std::string_view("\"\\/bfnrt").find(static_cast<char>(byte)) != std::string_view::npos &&
+             to(State::string);
+    case State::low_backslash: return byte == '\\' && to(State::low_u);
+    case State::low_u: return byte == 'u' && to(State::low_d);
+    case State::low_d: return (byte | 0x20) == 'd' && to(State::low_hex2);
+    default: break;
+  }
   if (!is_hex(byte)) return false;
   const bool from_c = byte >= 'A' && (byte | 0x20) >= 'c';
   switch (state_) {
     case State::hex1: return to((byte | 0x20) == 'd' ? State::hex2_after_d : State::hex2);
     case State::hex2: return to(State::hex3);
-    case State::hex2_after_d:
-      if (from_c) return false;
-      return to(byte <= '7' ? State::hex3 : State::high_hex3);
+    case State::hex2_after_d: return !from_c && to(byte <= '7' ? State::hex3 : State::high_hex3);
     case State::hex3: return to(State::hex4);
     case State::high_hex3: return to(State::high_hex4);
     case State::high_hex4: return to(State::low_backslash);
     case State::low_hex2: return from_c && to(State::hex3);
-    default: return to(State::string);
+    default: return to(State::string);  // hex4
   }
 }
 
 bool JsonAutomaton::digit(unsigned char byte, std::uint8_t limit, State next) {
-  if (!is_digit(byte) || run_ == limit) return false;
+  if (!is_digit(byte) || (is_object_mode_ && run_ == limit)) return false;
   state_ = next;
-  ++run_;
+  if (is_object_mode_) ++run_;
   return true;
 }
 
@@ -225,6 +210,11 @@ bool JsonAutomaton::number_byte(unsigned char byte) {
       if (is_digit(byte)) return digit(byte, kMaxExponentDigits, State::exponent_digits);
       return after_value(byte);
   }
+}
+
+bool is_json(std::string_view text) {
+  JsonAutomaton automaton;
+  return automaton.accept(text) && automaton.complete();
 }
 
 }  // namespace moeflux

@@ -1,4 +1,4 @@
-#include "sampling/json_automaton.h"
+#include "text/json/json_automaton.h"
 
 #include <gtest/gtest.h>
 
@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "base/expect_contract.h"
-#include "sampling/testing/json_oracle.h"
+#include "base/testing/expect_contract.h"
+#include "text/json/testing/json_oracle.h"
 
 namespace moeflux {
 namespace {
@@ -28,9 +28,9 @@ const std::vector<std::string>& documents() {
   return all;
 }
 
-TEST(JsonAutomaton, AcceptsObjectsAndEachOfTheirBeginnings) {
+TEST(JsonObject, AcceptsObjectsAndAllTheirPrefixes) {
   for (const std::string& document : documents()) {
-    JsonAutomaton automaton;
+    JsonAutomaton automaton(JsonObjectLimits{});
     for (const char byte : document) {
       EXPECT_FALSE(automaton.complete());
       ASSERT_TRUE(automaton.accept(static_cast<unsigned char>(byte))) << document << " at " << byte;
@@ -40,10 +40,10 @@ TEST(JsonAutomaton, AcceptsObjectsAndEachOfTheirBeginnings) {
   }
 }
 
-TEST(JsonAutomaton, CanBeCompletedFromEveryBeginning) {
+TEST(JsonObject, CanBeCompletedFromEveryPrefix) {
   for (const std::string& document : documents()) {
     for (std::size_t size = 0; size < document.size(); ++size) {
-      JsonAutomaton automaton;
+      JsonAutomaton automaton(JsonObjectLimits{});
       ASSERT_TRUE(automaton.accept(std::string_view(document).substr(0, size)));
       const std::string whole = document.substr(0, size) + closing(automaton);
       EXPECT_TRUE(should_accept(whole)) << whole;
@@ -51,16 +51,16 @@ TEST(JsonAutomaton, CanBeCompletedFromEveryBeginning) {
   }
 }
 
-TEST(JsonAutomaton, AcceptsNothingAfterTheObject) {
+TEST(JsonObject, AcceptsNothingAfterTheObject) {
   for (int byte = 0; byte < 256; ++byte) {
-    JsonAutomaton automaton;
+    JsonAutomaton automaton(JsonObjectLimits{});
     ASSERT_TRUE(automaton.accept("{}"));
     EXPECT_FALSE(automaton.accept(static_cast<unsigned char>(byte)));
     EXPECT_TRUE(automaton.complete());
   }
 }
 
-TEST(JsonAutomaton, RefusesWhatStrictParsersDo) {
+TEST(JsonObject, RejectsWhatStrictParsersReject) {
   for (const char* text : {"[]",
                            "1",
                            "\"a\"",
@@ -101,7 +101,7 @@ TEST(JsonAutomaton, RefusesWhatStrictParsersDo) {
   }
 }
 
-TEST(JsonAutomaton, AgreesWithAnotherParserOnEveryChangeOfAByte) {
+TEST(JsonObject, AgreesWithNlohmannOnEveryChangeOfAByte) {
   int accepted = 0, refused = 0;
   for (const std::string& document : documents()) {
     for (std::size_t at = 0; at < document.size(); ++at) {
@@ -123,19 +123,19 @@ TEST(JsonAutomaton, AgreesWithAnotherParserOnEveryChangeOfAByte) {
   EXPECT_GT(refused, 10000);
 }
 
-TEST(JsonAutomaton, AgreesWithAnotherParserOnRandomTexts) {
+TEST(JsonObject, AgreesWithNlohmannOnRandomTexts) {
   constexpr std::string_view kPieces[] = {
       "{", "}",    "[",    "]", ",",  ":", "\"", "\"a\"", "1",       "-",       "0",        ".",
       "e", "true", "null", " ", "\\", "u", "d8", "00",    "\\ud83d", "\\ude00", "\xF0\x9F", "\x98\x80"};
   std::mt19937 random(4);
   int accepted = 0;
   for (int round = 0; round < 20000; ++round) {
-    JsonAutomaton automaton;
+    JsonAutomaton automaton(JsonObjectLimits{});
     std::string text;
     for (int i = 0; i < 20; ++i) {
       const std::string_view piece = kPieces[random() % std::size(kPieces)];
       JsonAutomaton ahead = automaton;
-      // Mostly along what is possible: pure noise ends at its second byte.
+      // Mostly pieces that fit: pure noise would end at its second byte.
       const bool fits = ahead.accept(piece);
       if (!fits && random() % 50 != 0) continue;
       automaton = ahead;
@@ -144,7 +144,7 @@ TEST(JsonAutomaton, AgreesWithAnotherParserOnRandomTexts) {
     ASSERT_EQ(accepts(text), should_accept(text)) << text;
     accepted += accepts(text);
     if (accepts(text)) continue;
-    JsonAutomaton whole;
+    JsonAutomaton whole(JsonObjectLimits{});
     if (whole.accept(text)) {
       EXPECT_TRUE(should_accept(text + closing(whole))) << text;
     }
@@ -152,7 +152,7 @@ TEST(JsonAutomaton, AgreesWithAnotherParserOnRandomTexts) {
   EXPECT_GT(accepted, 500);
 }
 
-TEST(JsonAutomaton, BoundsTheDepth) {
+TEST(JsonObject, BoundsTheDepth) {
   const auto nested = [](std::size_t depth) {
     return "{\"a\":" + std::string(depth - 1, '[') + std::string(depth - 1, ']') + "}";
   };
@@ -164,7 +164,7 @@ TEST(JsonAutomaton, BoundsTheDepth) {
   EXPECT_CONTRACT(JsonAutomaton({.depth = 65}), "an object is 1 to 64 deep");
 }
 
-TEST(JsonAutomaton, BoundsWhitespaceInARow) {
+TEST(JsonObject, BoundsConsecutiveWhitespace) {
   const std::string most(20, ' ');
   EXPECT_TRUE(accepts(most + "{" + most + "\"a\"" + most + ":" + most + "1" + most + "," + most + "\"b\":[" +
                       most + "2" + most + "]" + most + "}"));
@@ -175,7 +175,7 @@ TEST(JsonAutomaton, BoundsWhitespaceInARow) {
   EXPECT_FALSE(accepts("{\"a\":1 }", {.whitespace = 0}));
 }
 
-TEST(JsonAutomaton, BoundsTheDigitsOfNumbers) {
+TEST(JsonObject, BoundsTheDigitsOfNumbers) {
   const auto number = [](const std::string& digits) { return "{\"a\":" + digits + "}"; };
   EXPECT_TRUE(accepts(number(std::string(32, '9') + "." + std::string(32, '9') + "e99")));
   EXPECT_TRUE(accepts(number("-" + std::string(32, '9'))));
@@ -184,9 +184,9 @@ TEST(JsonAutomaton, BoundsTheDigitsOfNumbers) {
   EXPECT_FALSE(accepts(number("1e100")));
 }
 
-TEST(JsonAutomaton, StaysAsItWasWhenAByteIsRefused) {
+TEST(JsonObject, KeepsItsStateWhenAByteIsRefused) {
   for (const std::string& document : documents()) {
-    JsonAutomaton automaton;
+    JsonAutomaton automaton(JsonObjectLimits{});
     for (const char next : document) {
       for (int byte = 0; byte < 256; ++byte) {
         JsonAutomaton tried = automaton;

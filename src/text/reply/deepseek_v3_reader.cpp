@@ -1,8 +1,8 @@
-// A section of calls, whitespace between its parts:
+// DeepSeek V3: a section of calls, with whitespace between its parts:
 //   <｜tool▁calls▁begin｜> CALL* <｜tool▁calls▁end｜>
-// where CALL is, for V3 and R1, with TYPE "function",
+// where CALL is for V3 and R1, with TYPE "function":
 //   <｜tool▁call▁begin｜>TYPE<｜tool▁sep｜>NAME\n```json {...} ``` <｜tool▁call▁end｜>
-// and for V3.1
+// and for V3.1:
 //   <｜tool▁call▁begin｜>NAME<｜tool▁sep｜> {...} <｜tool▁call▁end｜>
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 #include <string>
 #include <string_view>
 
-#include "text/json_scanner.h"
-#include "text/tool_call_reader.h"
+#include "text/json/json_automaton.h"
+#include "text/reply/tool_call_reader.h"
 
 namespace moeflux {
 namespace {
@@ -88,8 +88,8 @@ class DeepSeekV3Reader final : public ToolCallReader {
 
   Match read_call_or_end(std::string_view& unread, bool ended) {
     const Match call = take(kCallBegin, State::head, unread, ended);
-    if (call != Match::no || !has_calls_) return call;  // a section without calls is none
-    // After a call the reply may end here, or in the middle of the tag.
+    if (call != Match::no || !has_calls_) return call;  // a section has at least one call
+    // After a call the reply may end here or inside the tag.
     if (ended && kSectionEnd.starts_with(unread)) {
       unread = {};
       state_ = State::over;
@@ -110,7 +110,7 @@ class DeepSeekV3Reader final : public ToolCallReader {
   Match read_name_or_arguments(std::string_view& unread, ToolCall& call) {
     if (unread.empty()) return Match::unclear;
     fenced_ = unread.front() != '{';
-    scanner_ = JsonScanner();
+    json_ = JsonAutomaton();
     state_ = fenced_ ? State::name : State::before_arguments;
     if (!fenced_) start(head_, call);
     return Match::yes;
@@ -133,14 +133,14 @@ class DeepSeekV3Reader final : public ToolCallReader {
   Match read_arguments(std::string_view& unread, ToolCall& call) {
     std::size_t taken = 0;
     bool fits = true;
-    while (taken < unread.size() && !scanner_.complete() && fits) {
-      fits = scanner_.push(unread[taken]);
+    while (taken < unread.size() && !json_.complete() && fits) {
+      fits = json_.accept(unread[taken]);
       if (fits) ++taken;
     }
     call.arguments += unread.substr(0, taken);
     unread.remove_prefix(taken);
     if (!fits) return Match::no;
-    if (!scanner_.complete()) return Match::unclear;
+    if (!json_.complete()) return Match::unclear;
     state_ = fenced_ ? State::fence_end : State::call_end;
     return Match::yes;
   }
@@ -156,9 +156,9 @@ class DeepSeekV3Reader final : public ToolCallReader {
 
   State state_ = State::over;
   bool has_calls_ = false;
-  std::string head_;     // what is before the separator
+  std::string head_;     // the text before the separator
   bool fenced_ = false;  // ```json ... ```
-  JsonScanner scanner_;
+  JsonAutomaton json_;
 };
 
 }  // namespace

@@ -1,7 +1,7 @@
-// <tool_call> {"name": "NAME", "arguments": {...}} </tool_call>, whitespace between.
+// Hermes: <tool_call> {"name": "NAME", "arguments": {...}} </tool_call>, with whitespace between.
 //
-// The object's members may come in any order, "parameters" is another name for "arguments", other members are
-// ignored, and no arguments are none: {}.
+// The members may come in any order. "parameters" is a synonym of "arguments", other members are ignored, and
+// absent arguments are {}.
 
 #include <cstddef>
 #include <cstdint>
@@ -10,8 +10,8 @@
 #include <string_view>
 
 #include "base/json.h"
-#include "text/json_scanner.h"
-#include "text/tool_call_reader.h"
+#include "text/json/json_automaton.h"
+#include "text/reply/tool_call_reader.h"
 
 namespace moeflux {
 namespace {
@@ -19,7 +19,7 @@ namespace {
 constexpr std::string_view kCallEnd = "</tool_call>";
 constexpr std::size_t kMaxWrittenName = 6 * kMaxToolNameBytes;  // \u0041 is six bytes of a name
 
-// The inside of a JSON string as text; empty for what the strict reader refuses.
+// The text of a JSON string written without its quotes; empty if parse_json() refuses it.
 std::string unescaped(const std::string& written) {
   if (written.find('\\') == std::string::npos) return written;
   const Result<Json> value = parse_json('"' + written + '"', "a name");
@@ -33,7 +33,7 @@ class HermesJsonReader final : public ToolCallReader {
 
   void begin() override {
     state_ = State::object;
-    scanner_ = JsonScanner();
+    json_ = JsonAutomaton();
     member_ = Member::other;
     in_arguments_ = false;
     has_arguments_ = false;
@@ -60,18 +60,18 @@ class HermesJsonReader final : public ToolCallReader {
   enum class Member { name, arguments, other };
 
   bool read_byte(char c, ToolCall& call) {
-    const std::uint32_t depth = scanner_.depth();
-    const bool in_string = scanner_.in_string();
-    const bool begins_value = scanner_.expects_value() && !is_json_whitespace(c);
+    const std::uint32_t depth = json_.depth();
+    const bool in_string = json_.in_string();
+    const bool begins_value = json_.expects_value() && !is_json_whitespace(c);
     if (depth == 0 && begins_value && c != '{') return false;
     if (depth == 1 && begins_value && !fits_member(c, call)) return false;
-    // The scanner moves only when the byte fits, so that a refused byte is not part of the call.
-    if (!scanner_.push(c)) return false;
+    // A refused byte changes nothing, so it does not become part of the call.
+    if (!json_.accept(c)) return false;
 
     if (depth == 1 && begins_value && member_ == Member::arguments) in_arguments_ = true;
     if (in_arguments_) {
       call.arguments += c;
-      if (scanner_.depth() == 1) {
+      if (json_.depth() == 1) {
         in_arguments_ = false;
         has_arguments_ = true;
       }
@@ -81,7 +81,7 @@ class HermesJsonReader final : public ToolCallReader {
     return true;
   }
 
-  // A name is a string, arguments are an object, and each comes once.
+  // The name is a string, the arguments are an object, and each may come once.
   bool fits_member(char c, const ToolCall& call) const {
     if (member_ == Member::name) return c == '"' && !call.has_started;
     if (member_ == Member::arguments) return c == '{' && !has_arguments_;
@@ -89,21 +89,21 @@ class HermesJsonReader final : public ToolCallReader {
   }
 
   bool read_in_object(char c, bool was_in_string, ToolCall& call) {
-    if (scanner_.depth() == 0) {
+    if (json_.depth() == 0) {
       if (!call.has_started) return false;
       if (!has_arguments_) call.arguments = "{}";
       state_ = State::closing;
       return true;
     }
     if (!was_in_string) {
-      if (scanner_.in_string()) written_.clear();
+      if (json_.in_string()) written_.clear();
       return true;
     }
-    if (scanner_.in_string()) {
-      if (written_.size() <= kMaxWrittenName) written_ += c;  // longer is no name of ours
+    if (json_.in_string()) {
+      if (written_.size() <= kMaxWrittenName) written_ += c;  // longer names are of other members
       return true;
     }
-    if (scanner_.string_is_key()) {
+    if (json_.string_is_key()) {
       const std::string key = unescaped(written_);
       member_ = key == "name"                               ? Member::name
                 : key == "arguments" || key == "parameters" ? Member::arguments
@@ -117,8 +117,8 @@ class HermesJsonReader final : public ToolCallReader {
   }
 
   State state_ = State::over;
-  JsonScanner scanner_;
-  Member member_ = Member::other;  // whose value is next, in the outermost object
+  JsonAutomaton json_;
+  Member member_ = Member::other;  // of the outermost object, whose value comes next
   bool in_arguments_ = false;
   bool has_arguments_ = false;
   std::string written_;  // the last string of the outermost object, as written

@@ -1,5 +1,5 @@
-// <tool_call> <function=NAME> (<parameter=KEY> VALUE </parameter>)* </function> </tool_call>, whitespace
-// between.
+// Qwen: <tool_call> <function=NAME> (<parameter=KEY> VALUE </parameter>)* </function> </tool_call>, with
+// whitespace between.
 
 #include <cstddef>
 #include <functional>
@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "text/tool_call_reader.h"
+#include "text/reply/tool_call_reader.h"
 
 namespace moeflux {
 namespace {
@@ -83,7 +83,7 @@ class QwenXmlReader final : public ToolCallReader {
     std::string_view key;
     const Match match = take_tag_with_name(kParameter, after, ended, key);
     if (match != Match::yes) return match;
-    if (!keys_.emplace(key).second) return Match::no;  // JSON has no key twice
+    if (!keys_.emplace(key).second) return Match::no;  // a duplicate key
     unread = after;
     begin_argument(key, call);
     return Match::yes;
@@ -107,7 +107,7 @@ class QwenXmlReader final : public ToolCallReader {
     return Match::yes;
   }
 
-  // A newline is left unread until what follows it shows whether it is the value's or the tag's.
+  // Leaves a final newline unread until the next text shows whether it belongs to the value or to the tag.
   Match read_value(std::string_view& unread, bool ended, ToolCall& call) {
     const TagSearch end = find_tag(unread, kParameterEnd, ended);
     std::string_view part = unread.substr(0, end.at);
@@ -141,7 +141,7 @@ class QwenXmlReader final : public ToolCallReader {
     return named;
   }
 
-  // Nothing else can come of the value, so it is passed on as it arrives.
+  // The value can only be a string, so it is passed on as it arrives.
   bool is_plain_string() const { return types_ == JsonTypes(JsonTypes::string); }
 
   const ToolSchemas& schemas_;
@@ -149,7 +149,7 @@ class QwenXmlReader final : public ToolCallReader {
   const ToolSchemas::Tool* tool_ = nullptr;
   std::set<std::string, std::less<>> keys_;
   JsonTypes types_;
-  std::string value_;  // of a parameter that may be something else than a string
+  std::string value_;  // of a parameter that may be of another type than string
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "text/reply_format.h"
+#include "text/reply/reply_format.h"
 
 namespace moeflux {
 
@@ -19,7 +19,7 @@ ToolFormat detect_tool_format(std::string_view chat_template_source) {
   if (has("<｜tool▁calls▁begin｜>")) return ToolFormat::deepseek_v3;
   if (!has("<tool_call>")) return ToolFormat::none;
   if (has("<function=")) return ToolFormat::qwen_xml;
-  // Inside a string of the template the quotes may be escaped: {\"name\": ...}.
+  // Quotes inside a string of the template may be escaped: {\"name\": ...}.
   if (has("\"name\"") || has("\\\"name\\\"")) return ToolFormat::hermes_json;
   return ToolFormat::none;
 }

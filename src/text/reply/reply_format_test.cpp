@@ -1,11 +1,11 @@
-#include "text/reply_format.h"
+#include "text/reply/reply_format.h"
 
 #include <gtest/gtest.h>
 
 namespace moeflux {
 namespace {
 
-TEST(ReplyFormat, IsToldByWhatTheTemplateContains) {
+TEST(ReplyFormat, IsDetectedFromTheTemplate) {
   EXPECT_EQ(detect_tool_format("reply with <tool_call>\\n<function=NAME>"), ToolFormat::qwen_xml);
   EXPECT_EQ(detect_tool_format(R"('<tool_call>\n{\"name\": <function-name>, \"arguments\": ...}')"),
             ToolFormat::hermes_json);
@@ -16,12 +16,12 @@ TEST(ReplyFormat, IsToldByWhatTheTemplateContains) {
   EXPECT_EQ(detect_tool_format(""), ToolFormat::none);
 }
 
-TEST(ReplyFormat, ReasoningIsToldByItsClosingTag) {
+TEST(ReplyFormat, ReasoningIsDetectedByItsClosingTag) {
   EXPECT_TRUE(detect_reasoning("{%- if '</think>' in content %}"));
   EXPECT_FALSE(detect_reasoning("{{ content }}"));
 }
 
-TEST(ReplyFormat, APromptMayOpenTheReasoning) {
+TEST(ReplyFormat, DetectsAPromptThatOpensReasoning) {
   EXPECT_TRUE(prompt_opens_reasoning("<|im_start|>assistant\n<think>\n"));
   EXPECT_TRUE(prompt_opens_reasoning("<｜Assistant｜><think>"));
   EXPECT_FALSE(prompt_opens_reasoning("<|im_start|>assistant\n<think>\n\n</think>\n\n"));

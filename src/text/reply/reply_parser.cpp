@@ -1,4 +1,4 @@
-#include "text/reply_parser.h"
+#include "text/reply/reply_parser.h"
 
 #include <algorithm>
 
@@ -21,7 +21,7 @@ ToolCallReader::Progress read_within(ToolCallReader& reader, std::string_view& u
 
 }  // namespace
 
-void NewlineKeeper::give(std::string_view text, FunctionRef<void(std::string_view)> show) {
+void NewlineKeeper::push(std::string_view text, FunctionRef<void(std::string_view)> show) {
   if (drops_next_) {
     text.remove_prefix(std::min(text.find_first_not_of('\n'), text.size()));
     if (text.empty()) return;
@@ -79,21 +79,21 @@ ReplyEnd ReplyParser::finish(ReplySink sink) {
 }
 
 void ReplyParser::read(std::string_view& unread, ReplySink sink) {
-  bool goes_on = true;
-  while (goes_on) {
+  bool consumed = true;
+  while (consumed) {
     switch (state_) {
-      case State::opening: goes_on = read_opening(unread); break;
-      case State::reasoning: goes_on = read_reasoning(unread, sink); break;
-      case State::text: goes_on = read_text(unread, sink); break;
-      case State::call: goes_on = read_call(unread, sink); break;
+      case State::opening: consumed = read_opening(unread); break;
+      case State::reasoning: consumed = read_reasoning(unread, sink); break;
+      case State::text: consumed = read_text(unread, sink); break;
+      case State::call: consumed = read_call(unread, sink); break;
     }
   }
 }
 
-// Newlines count as text unless <think> follows them.
+// Newlines are text unless <think> follows them.
 bool ReplyParser::read_opening(std::string_view& unread) {
   const std::size_t newlines = std::min(unread.find_first_not_of('\n'), unread.size());
-  text_.give(unread.substr(0, newlines), [](std::string_view) {});  // shows nothing: it holds newlines back
+  text_.push(unread.substr(0, newlines), [](std::string_view) {});  // shows nothing: newlines are held back
   unread.remove_prefix(newlines);
   const Match match = begins_with(unread, kThink, ended_);
   if (match == Match::unclear) return false;
@@ -108,7 +108,7 @@ bool ReplyParser::read_opening(std::string_view& unread) {
 
 bool ReplyParser::read_reasoning(std::string_view& unread, ReplySink sink) {
   const TagSearch end = find_tag(unread, kThinkEnd, ended_);
-  reasoning_.give(unread.substr(0, end.at), [&](std::string_view text) { sink(ReplyReasoning{text}); });
+  reasoning_.push(unread.substr(0, end.at), [&](std::string_view text) { sink(ReplyReasoning{text}); });
   unread.remove_prefix(end.at);
   if (!end.found) return false;
   unread.remove_prefix(kThinkEnd.size());
@@ -120,14 +120,14 @@ bool ReplyParser::read_reasoning(std::string_view& unread, ReplySink sink) {
 
 bool ReplyParser::read_text(std::string_view& unread, ReplySink sink) {
   if (!expects_calls()) {
-    give_text(unread, sink);
+    emit_text(unread, sink);
     if (!only_newlines_since_call_) text_.release([&](std::string_view text) { sink(ReplyText{text}); });
     unread = {};
     return false;
   }
   const std::string_view tag = reader_->opening_tag();
   const TagSearch opening = find_tag(unread, tag, ended_);
-  give_text(unread.substr(0, opening.at), sink);
+  emit_text(unread.substr(0, opening.at), sink);
   unread.remove_prefix(opening.at);
   if (!opening.found) return false;
   unread.remove_prefix(tag.size());
@@ -138,8 +138,8 @@ bool ReplyParser::read_text(std::string_view& unread, ReplySink sink) {
   return true;
 }
 
-void ReplyParser::give_text(std::string_view text, ReplySink sink) {
-  text_.give(text, [&](std::string_view shown) {
+void ReplyParser::emit_text(std::string_view text, ReplySink sink) {
+  text_.push(text, [&](std::string_view shown) {
     only_newlines_since_call_ = false;
     sink(ReplyText{shown});
   });
@@ -158,7 +158,7 @@ bool ReplyParser::read_call(std::string_view& unread, ReplySink sink) {
         abandon_call(sink);
         return true;
       }
-      tell_progress(sink);
+      report_progress(sink);
       return false;
     case Progress::call_complete:
       if (call_.arguments.size() > limits_.call_bytes || calls_ == limits_.calls) {
@@ -176,18 +176,18 @@ bool ReplyParser::read_call(std::string_view& unread, ReplySink sink) {
   return false;
 }
 
-// The calls that a reply may have are counted when they start, and one more than that never starts.
-void ReplyParser::tell_progress(ReplySink sink) {
+// Calls count towards the limit when they start; a call beyond the limit never starts.
+void ReplyParser::report_progress(ReplySink sink) {
   if (!call_.has_started || calls_ == limits_.calls) return;
-  if (!told_) sink(ToolCallStarted{calls_, call_.name});
-  told_ = true;
-  if (call_.arguments.size() == told_arguments_) return;
-  sink(ToolCallArguments{calls_, std::string_view(call_.arguments).substr(told_arguments_)});
-  told_arguments_ = call_.arguments.size();
+  if (!reported_) sink(ToolCallStarted{calls_, call_.name});
+  reported_ = true;
+  if (call_.arguments.size() == reported_arguments_) return;
+  sink(ToolCallArguments{calls_, std::string_view(call_.arguments).substr(reported_arguments_)});
+  reported_arguments_ = call_.arguments.size();
 }
 
 void ReplyParser::finish_call(ReplySink sink) {
-  tell_progress(sink);
+  report_progress(sink);
   sink(ToolCallFinished{calls_, call_.name, call_.arguments});
   ++calls_;
   ++end_.finished_calls;
@@ -196,17 +196,16 @@ void ReplyParser::finish_call(ReplySink sink) {
   next_call();
 }
 
-// At the end of the reply whatever is not a call is one that was cut short: what was malformed before was
-// found then.
+// At the end of the reply an abandoned call is incomplete, not malformed: a malformed one is found earlier.
 void ReplyParser::abandon_call(ReplySink sink) {
-  tell_progress(sink);
-  if (told_) sink(ToolCallAbandoned{calls_++});
+  report_progress(sink);
+  if (reported_) sink(ToolCallAbandoned{calls_++});
   if (ended_) {
     end_.incomplete_call = true;
   } else {
     ++end_.malformed_calls;
   }
-  give_text(call_text_, sink);
+  emit_text(call_text_, sink);
   next_call();
   state_ = State::text;
 }
@@ -214,8 +213,8 @@ void ReplyParser::abandon_call(ReplySink sink) {
 void ReplyParser::next_call() {
   call_.clear();
   call_text_.clear();
-  told_ = false;
-  told_arguments_ = 0;
+  reported_ = false;
+  reported_arguments_ = 0;
 }
 
 }  // namespace moeflux

@@ -1,4 +1,4 @@
-#include "text/stop_strings.h"
+#include "text/reply/stop_strings.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@ namespace moeflux {
 Status StopStrings::check(std::span<const std::string> stops) {
   if (stops.empty() || stops.size() > kMaxStrings) {
     return Error{ErrorCode::invalid_argument,
-                 fmt::format("stop strings: expected 1 to {} of them, found {}", kMaxStrings, stops.size())};
+                 fmt::format("stop strings: expected 1 to {} strings, found {}", kMaxStrings, stops.size())};
   }
   for (std::size_t i = 0; i < stops.size(); ++i) {
     if (!stops[i].empty() && stops[i].size() <= kMaxBytes) continue;
@@ -73,8 +73,8 @@ void StopStrings::link() {
   }
 }
 
-// One byte, whose end is at `end` in pending_. True when the match is decided: nothing that may still come
-// true begins before it.
+// Reads the byte that ends at `end` in pending_. True if the match is decided: no string that begins before
+// it can still complete.
 bool StopStrings::advance(std::uint8_t byte, std::size_t end) {
   std::uint16_t next = child(at_, byte);
   while (next == 0 && at_ != 0) {
@@ -107,7 +107,7 @@ StopStrings::Pushed StopStrings::push(std::string_view piece) {
   for (std::size_t i = held; i < pending_.size(); ++i) {
     if (advance(static_cast<std::uint8_t>(pending_[i]), i + 1)) return stop_at_match();
   }
-  // An undecided match is younger than what at_ stands for.
+  // An undecided match begins after the prefix at_, so it is held back too.
   shown_ = pending_.size() - nodes_[at_].depth;
   return {std::string_view(pending_).substr(0, shown_), std::nullopt};
 }

@@ -1,4 +1,4 @@
-#include "text/stop_strings.h"
+#include "text/reply/stop_strings.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,12 +9,13 @@
 #include <string_view>
 #include <vector>
 
-#include "base/expect_contract.h"
+#include "base/testing/expect_contract.h"
+#include "base/testing/states.h"
 
 namespace moeflux {
 namespace {
 
-using testing::HasSubstr;
+using test::States;
 
 struct Outcome {
   std::string text;
@@ -22,7 +23,7 @@ struct Outcome {
   friend bool operator==(const Outcome&, const Outcome&) = default;
 };
 
-// What the header says, of the whole text at once.
+// The contract of the header, on the whole text at once.
 Outcome found_in(const std::string& text, const std::vector<std::string>& stops) {
   for (std::size_t begin = 0; begin < text.size(); ++begin) {
     std::optional<std::size_t> best;
@@ -55,7 +56,7 @@ std::vector<std::string> single_bytes(std::string_view text) {
   return pieces;
 }
 
-TEST(StopStrings, HoldsBackAPossibleBeginning) {
+TEST(StopStrings, HoldsBackAPossibleStopString) {
   const std::vector<std::string> stops{"STOP"};
   StopStrings matcher(stops);
   EXPECT_EQ(matcher.push("one S").text, "one ");
@@ -68,7 +69,7 @@ TEST(StopStrings, HoldsBackAPossibleBeginning) {
   EXPECT_EQ(matcher.finish().text, "");
 }
 
-TEST(StopStrings, ReleasesWhatWasHeldAtTheEnd) {
+TEST(StopStrings, ReleasesHeldTextAtTheEnd) {
   const std::vector<std::string> stops{"END"};
   StopStrings matcher(stops);
   EXPECT_EQ(matcher.push("the EN").text, "the ");
@@ -78,14 +79,14 @@ TEST(StopStrings, ReleasesWhatWasHeldAtTheEnd) {
 }
 
 TEST(StopStrings, TheEarliestBeginningWins) {
-  // "xabcy" begins before "abc", which is complete first: only the next byte tells.
+  // "xabcy" begins before "abc" but completes after it, so only the next byte decides.
   const std::vector<std::string> stops{"abc", "xabcy"};
   EXPECT_EQ(streamed(single_bytes("-xabcy-"), stops), (Outcome{"-", 1}));
   EXPECT_EQ(streamed(single_bytes("-xabcz-"), stops), (Outcome{"-x", 0}));
   EXPECT_EQ(streamed(single_bytes("-xabc"), stops), (Outcome{"-x", 0}));
 }
 
-TEST(StopStrings, OfTwoThatBeginTogetherTheShorterStopsAtOnce) {
+TEST(StopStrings, TheShorterOfTwoThatBeginTogetherStopsAtOnce) {
   const std::vector<std::string> stops{"\n\n", "\n"};
   StopStrings matcher(stops);
   const auto pushed = matcher.push("line\n");
@@ -93,12 +94,12 @@ TEST(StopStrings, OfTwoThatBeginTogetherTheShorterStopsAtOnce) {
   EXPECT_EQ(pushed.which, 1u);
 }
 
-TEST(StopStrings, OfEqualStringsTheFirstIsFound) {
+TEST(StopStrings, TheFirstOfEqualStringsIsFound) {
   const std::vector<std::string> stops{"no", "yes", "yes"};
   EXPECT_EQ(streamed({"oh yes"}, stops), (Outcome{"oh ", 1}));
 }
 
-TEST(StopStrings, TakesBytesOfAnyValue) {
+TEST(StopStrings, AcceptsBytesOfAnyValue) {
   const std::vector<std::string> stops{std::string("\0\xff", 2), "é"};
   EXPECT_EQ(streamed(single_bytes(std::string("a\0b\0\xff", 5)), stops),
             (Outcome{std::string("a\0b", 3), 0}));
@@ -130,13 +131,13 @@ TEST(StopStrings, TheLargestAllowedSetIsFound) {
               (Outcome{"begin ", i}));
 }
 
-TEST(StopStrings, RefusesListsOutOfBounds) {
-  EXPECT_THAT(StopStrings::check({}).error().message(), HasSubstr("expected 1 to 64 of them, found 0"));
-  EXPECT_THAT(StopStrings::check(std::vector<std::string>(65, "x")).error().message(), HasSubstr("found 65"));
-  EXPECT_EQ(StopStrings::check(std::vector<std::string>{"a", ""}).error().message(),
-            "stop string 1: expected 1 to 256 bytes, found 0");
+TEST(StopStrings, RejectsListsOutOfBounds) {
+  EXPECT_THAT(StopStrings::check({}), States("stop strings", "1 to 64", "found 0"));
+  EXPECT_THAT(StopStrings::check(std::vector<std::string>(65, "x")), States("1 to 64", 65));
+  EXPECT_THAT(StopStrings::check(std::vector<std::string>{"a", ""}),
+              States("stop string 1", "1 to 256 bytes", "found 0"));
   const Status long_one = StopStrings::check(std::vector<std::string>(1, std::string(257, 'x')));
-  EXPECT_THAT(long_one.error().message(), HasSubstr("stop string 0: expected 1 to 256 bytes, found 257"));
+  EXPECT_THAT(long_one, States("stop string 0", "1 to 256 bytes", 257));
   EXPECT_EQ(long_one.error().code(), ErrorCode::invalid_argument);
   EXPECT_CONTRACT(StopStrings(std::vector<std::string>{}), "the stop strings were checked");
 }
@@ -148,14 +149,14 @@ TEST(StopStrings, NoTextFollowsTheEnd) {
   EXPECT_CONTRACT((void)matcher.push("a"), "no text follows the end of the text");
 }
 
-RC_GTEST_PROP(StopStrings, FindsWhatAPlainSearchFindsHoweverTheTextIsCut, ()) {
+RC_GTEST_PROP(StopStrings, AgreesWithAPlainSearchHoweverTheTextIsCut, ()) {
   const auto letter = rc::gen::element('a', 'b', 'c');
   const auto text = *rc::gen::container<std::string>(letter);
   const auto stops = *rc::gen::resize(6, rc::gen::nonEmpty(rc::gen::container<std::vector<std::string>>(
                                              rc::gen::nonEmpty(rc::gen::container<std::string>(letter)))));
   std::vector<std::string> pieces;
   for (std::size_t at = 0; at < text.size();) {
-    const auto size = *rc::gen::inRange<std::size_t>(1, 6);  // the least at size 0: the loop ends
+    const auto size = *rc::gen::inRange<std::size_t>(1, 6);  // at least 1 even at size 0, so the loop ends
     pieces.push_back(text.substr(at, size));
     at += size;
   }

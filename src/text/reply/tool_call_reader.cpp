@@ -1,6 +1,6 @@
-#include "text/tool_call_reader.h"
+#include "text/reply/tool_call_reader.h"
 
-#include "text/json_scanner.h"
+#include "text/json/json_automaton.h"
 
 namespace moeflux {
 

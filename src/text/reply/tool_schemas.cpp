@@ -1,4 +1,4 @@
-#include "text/tool_schemas.h"
+#include "text/reply/tool_schemas.h"
 
 #include <fmt/format.h>
 
@@ -9,12 +9,12 @@
 #include <utility>
 
 #include "base/object_reader.h"
-#include "text/json_scanner.h"
+#include "text/json/json_automaton.h"
 
 namespace moeflux {
 namespace {
 
-constexpr int kMaxCombinations = 8;  // anyOf inside anyOf inside ...
+constexpr int kMaxCombinations = 8;  // nested anyOf, oneOf and allOf
 
 std::optional<JsonTypes> type_named(std::string_view name) {
   if (name == "string") return JsonTypes::string;
@@ -60,7 +60,7 @@ JsonTypes types_named(const Json& type) {
 
 JsonTypes types_of(const Json& schema, int combinations);
 
-// What any (or, with `all`, each) of the schemas in `list` allows.
+// The types that any schema of `list` allows, or that all of them allow with `all`.
 JsonTypes combined(const Json& list, bool all, int combinations) {
   if (!list.is_array() || combinations == kMaxCombinations) return JsonTypes::string;
   JsonTypes types = all ? JsonTypes::any() : JsonTypes();
@@ -71,7 +71,7 @@ JsonTypes combined(const Json& list, bool all, int combinations) {
   return types.empty() ? JsonTypes(JsonTypes::string) : types;
 }
 
-// Without "nullable".
+// Ignores "nullable".
 JsonTypes stated_types(const Json& schema, int combinations) {
   if (member(schema, "$ref")) return JsonTypes::string;
   if (const Json* type = member(schema, "type")) return types_named(*type);
@@ -103,7 +103,7 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-// The digits of a whole number, of which "5.0" is another spelling; empty for anything else.
+// The digits of an integer, which "5.0" spells too; empty for anything else.
 std::string_view as_integer(std::string_view text) {
   const std::size_t point = text.find('.');
   const std::string_view whole = text.substr(0, point);
@@ -122,7 +122,7 @@ bool is_number(std::string_view text) {
   return std::from_chars(text.data(), text.data() + text.size(), value).ec != std::errc::result_out_of_range;
 }
 
-// The JSON that `text` spells when it is one of `types` and not a string; else empty.
+// The JSON value that `text` spells if it is one of `types` other than string; otherwise empty.
 std::string_view as_other_than_string(std::string_view text, JsonTypes types) {
   if (text.empty()) return {};
   if (types.has(JsonTypes::null) && (text == "null" || text == "None")) return "null";

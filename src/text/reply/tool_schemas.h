@@ -1,8 +1,9 @@
 #pragma once
-// Which types the parameters of the tools may have, from the schemas that a request brings.
+// ToolSchemas: the types of tool parameters, from the JSON schemas of a request.
 //
-// For formats that write values without types (<parameter=count>\n5\n</parameter>): the schema says whether
-// this is 5 or "5". Only types are read of a schema, nothing is validated by it. Immutable; any thread.
+// For formats that write values without types (<parameter=count>\n5\n</parameter>), the schema tells whether
+// the value is 5 or "5". Only types are read from a schema; nothing is validated against it. Immutable,
+// thread-safe.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,13 +17,13 @@
 
 namespace moeflux {
 
-// A set of the types that JSON Schema knows.
+// A set of JSON Schema types.
 class JsonTypes {
  public:
   enum Type : std::uint8_t {
     string = 1,
     integer = 2,
-    number = 4,  // integers are numbers, too
+    number = 4,  // includes integers
     boolean = 8,
     null = 16,
     object = 32,
@@ -44,16 +45,15 @@ class JsonTypes {
   std::uint8_t bits_ = 0;
 };
 
-// The types that a schema allows; docs/replies.md has the rules. Any type for a schema that does not say; a
-// string for what is not understood: $ref, unknown types, combinations of combinations more than 8 deep.
+// The types that a schema allows; docs/replies.md has the rules. Any type if the schema states none; a string
+// for what is not supported: $ref, unknown types, combinations nested more than 8 deep.
 JsonTypes types_of_schema(const Json& schema);
 
-// Appends to `json` the value that `text` stands for, as JSON: the first of null, boolean, integer, number,
-// object and array that is allowed and that `text` spells, else a string. Python's True, False and None are
-// understood.
+// Appends `text` to `json` as a JSON value: the first of null, boolean, integer, number, object and array
+// that `types` allows and `text` spells, otherwise a string. Python's True, False and None are accepted.
 void append_typed_value(std::string_view text, JsonTypes types, std::string& json);
 
-// Appends the inside of a JSON string, without its quotes.
+// Appends `text` as the content of a JSON string, without quotes.
 void append_json_escaped(std::string_view text, std::string& json);
 
 class ToolSchemas {
@@ -64,7 +64,7 @@ class ToolSchemas {
 
   struct Tool {
     std::map<std::string, JsonTypes, std::less<>> parameters;
-    JsonTypes others = JsonTypes::string;  // what additionalProperties allows
+    JsonTypes others = JsonTypes::string;  // from additionalProperties
 
     JsonTypes types_of(std::string_view parameter) const;
   };
@@ -73,12 +73,12 @@ class ToolSchemas {
   ToolSchemas() = default;
 
   // `tools` in OpenAI's form: [{"type": "function", "function": {"name", "description", "parameters"}}].
-  // `what` names it in messages. Of two tools with one name the first counts.
+  // `what` names it in error messages. Of two tools with the same name the first one counts.
   static Result<ToolSchemas> read(const Json& tools, std::string_view what = "tools");
 
   std::size_t size() const { return tools_.size(); }
 
-  // Null when there is no such tool.
+  // Null if there is no such tool.
   const Tool* find(std::string_view name) const;
 
  private:

@@ -1,4 +1,4 @@
-#include "text/tool_schemas.h"
+#include "text/reply/tool_schemas.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,10 +6,12 @@
 #include <string>
 #include <string_view>
 
+#include "base/testing/states.h"
+
 namespace moeflux {
 namespace {
 
-using testing::HasSubstr;
+using test::States;
 
 Json parsed(std::string_view text) {
   Result<Json> value = parse_json(text, "a test");
@@ -90,7 +92,7 @@ TEST(ToolSchemas, ValuesGetTheTypeOfTheirSchema) {
     EXPECT_EQ(typed(row.schema, row.text), row.json) << row.schema << " " << row.text;
 }
 
-TEST(ToolSchemas, CombinationsAreFollowedToALimit) {
+TEST(ToolSchemas, CombinationsAreFollowedUpToALimit) {
   std::string schema = R"({"type":"integer"})";
   for (int i = 0; i < 8; ++i) schema = R"({"anyOf":[)" + schema + "]}";
   EXPECT_EQ(types_of_schema(parsed(schema)), JsonTypes(JsonTypes::integer));
@@ -98,7 +100,7 @@ TEST(ToolSchemas, CombinationsAreFollowedToALimit) {
   EXPECT_EQ(types_of_schema(parsed(schema)), JsonTypes(JsonTypes::string));
 }
 
-TEST(ToolSchemas, KnowsTheParametersOfEachTool) {
+TEST(ToolSchemas, ReadsTheParametersOfEachTool) {
   const auto schemas = ToolSchemas::read(parsed(R"([
       {"type":"function","function":{"name":"add","parameters":{"type":"object",
         "properties":{"a":{"type":"integer"}},"additionalProperties":{"type":"number"}}}},
@@ -117,25 +119,24 @@ TEST(ToolSchemas, KnowsTheParametersOfEachTool) {
   EXPECT_EQ(schemas->find("subtract"), nullptr);
 }
 
-TEST(ToolSchemas, SaysWhatIsWrongAndWhere) {
+TEST(ToolSchemas, NamesTheBadValueAndItsPlace) {
   const auto message = [](std::string_view text) {
     const auto schemas = ToolSchemas::read(parsed(text));
     EXPECT_FALSE(schemas) << text;
     return schemas ? std::string() : schemas.error().message();
   };
-  EXPECT_THAT(message("{}"), HasSubstr("tools: expected a list of tools, found an object"));
-  EXPECT_THAT(message("[5]"), HasSubstr("tools[0]"));
-  EXPECT_THAT(message(R"([{"type":"function"}])"), HasSubstr("'function' is missing"));
-  EXPECT_THAT(message(R"([{"function":{"name":"a"}},{"function":{}}])"), HasSubstr("tools[1]"));
-  EXPECT_THAT(message(R"([{"function":{"name":""}}])"), HasSubstr("expected 1 to 256 bytes, found 0"));
-  EXPECT_THAT(message(R"([{"function":{"name":"a","parameters":[]}}])"), HasSubstr("'parameters'"));
+  EXPECT_THAT(message("{}"), States("tools", "list", "an object"));
+  EXPECT_THAT(message("[5]"), States("tools[0]"));
+  EXPECT_THAT(message(R"([{"type":"function"}])"), States("'function'", "missing"));
+  EXPECT_THAT(message(R"([{"function":{"name":"a"}},{"function":{}}])"), States("tools[1]"));
+  EXPECT_THAT(message(R"([{"function":{"name":""}}])"), States("'name'", "1 to 256 bytes", "found 0"));
+  EXPECT_THAT(message(R"([{"function":{"name":"a","parameters":[]}}])"), States("'parameters'"));
   EXPECT_THAT(message(R"([{"function":{"name":"a","parameters":{"properties":3}}}])"),
-              HasSubstr("'properties'"));
+              States("'properties'"));
 
   Json many = Json::array();
   for (std::size_t i = 0; i <= ToolSchemas::kMaxTools; ++i) many.push_back(Json::object());
-  EXPECT_THAT(ToolSchemas::read(many).error().message(),
-              HasSubstr("expected at most 1024 tools, found 1025"));
+  EXPECT_THAT(ToolSchemas::read(many), States("1024 tools", 1025));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "text/chat_template.h"
+#include "text/template/chat_template.h"
 
 #include <fmt/format.h>
 
@@ -16,7 +16,7 @@ constexpr std::string_view kTokenNames[] = {"bos_token", "eos_token", "unk_token
                                             "pad_token", "cls_token", "mask_token"};
 
 Result<Json> parse_config(std::string_view text) {
-  // With its added tokens, and templates inside, it may reach a few MB.
+  // With added tokens and embedded templates the file may reach a few MB.
   MF_TRY(Json config, parse_json(text, kConfigName, {.bytes = 16 * kMiB}));
   MF_TRY_STATUS(ObjectReader::as_object(config, std::string(kConfigName)));
   return config;
@@ -34,7 +34,7 @@ Result<SpecialTokens> tokens_in(const Json& config) {
     }
     if (!text->is_string()) {
       return Error(ErrorCode::corrupt_data,
-                   fmt::format("{}: '{}': expected a string, or an object with one as its content, found {}",
+                   fmt::format("{}: '{}': expected a string or an object with a string 'content', found {}",
                                kConfigName, name, shown(*token)));
     }
     out.emplace_back(name, *text->get_ptr<const std::string*>());
@@ -49,7 +49,7 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kSpaces) - first + 1);
 }
 
-// The text that the last message ends with.
+// The text at the end of the last message, or null.
 const std::string* final_text(const Json& messages) {
   if (!messages.is_array() || messages.empty() || !messages.back().is_object()) return nullptr;
   const auto content = messages.back().find("content");
@@ -60,11 +60,11 @@ const std::string* final_text(const Json& messages) {
   return text == content->back().end() ? nullptr : text->get_ptr<const std::string*>();
 }
 
-// Ends the prompt where the last message's content ends, as Hugging Face does.
+// Ends the prompt at the end of the last message's content, as Hugging Face does.
 Status cut_after_final_message(const ChatInput& input, RenderedPrompt& prompt) {
   const std::string* text = final_text(input.messages);
   if (text == nullptr || trimmed(*text).empty())
-    return Error(ErrorCode::invalid_argument, "continuing the last message needs one with a text in it");
+    return Error(ErrorCode::invalid_argument, "the last message cannot be continued: it has no text");
   const std::string_view core = trimmed(*text);
   const std::size_t at = prompt.text.rfind(core);
   if (at == std::string::npos) {
@@ -81,16 +81,16 @@ Status cut_after_final_message(const ChatInput& input, RenderedPrompt& prompt) {
 
 Status check_input(const ChatInput& input) {
   if (!input.kwargs.is_object() && !input.kwargs.is_null())
-    return Error(ErrorCode::invalid_argument, "the template's variables are an object");
+    return Error(ErrorCode::invalid_argument, "the variables of the template must be an object");
   for (auto member = input.kwargs.begin(); member != input.kwargs.end(); ++member) {
     if (std::find(std::begin(kReserved), std::end(kReserved), member.key()) != std::end(kReserved)) {
       return Error(ErrorCode::invalid_argument,
-                   fmt::format("the template's variable '{}' is not set this way", member.key()));
+                   fmt::format("the template's variable '{}' is reserved and cannot be set", member.key()));
     }
   }
   if (input.continue_final_message && input.add_generation_prompt) {
     return Error(ErrorCode::invalid_argument,
-                 "a prompt either continues the last message or begins a new one, not both");
+                 "a prompt can continue the last message or begin a new one, not both");
   }
   return {};
 }
@@ -144,8 +144,9 @@ Result<ChatTemplates> ChatTemplates::from_model(std::string_view tokenizer_confi
   const auto found = config.find("chat_template");
   const std::string where = fmt::format("{}: chat_template", kConfigName);
   if (found == config.end() || found->is_null()) {
-    return Error(ErrorCode::not_found,
-                 fmt::format("{}: has no 'chat_template', and there is no chat_template.jinja", kConfigName));
+    return Error(
+        ErrorCode::not_found,
+        fmt::format("{}: 'chat_template' is missing, and there is no chat_template.jinja", kConfigName));
   }
   if (const auto* text = found->get_ptr<const std::string*>()) {
     MF_TRY(out.chat_, ChatTemplate::parse(*text, where));
@@ -165,7 +166,7 @@ Result<ChatTemplates> ChatTemplates::from_model(std::string_view tokenizer_confi
     (name == "default" ? out.chat_ : out.tool_use_) = std::move(parsed);
   }
   if (!out.chat_)
-    return Error(ErrorCode::not_found, fmt::format("{}: none of its templates is called 'default'", where));
+    return Error(ErrorCode::not_found, fmt::format("{}: no template is named 'default'", where));
   return out;
 }
 

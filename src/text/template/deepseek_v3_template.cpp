@@ -1,6 +1,6 @@
-// The prompt format of DeepSeek-V3 as a template of our own, for repositories that carry none.
+// The prompt format of DeepSeek-V3 as a chat template, for model repositories that have none.
 
-#include "text/chat_template.h"
+#include "text/template/chat_template.h"
 
 namespace moeflux {
 

@@ -1,4 +1,4 @@
-#include "text/messages.h"
+#include "text/template/messages.h"
 
 #include <fmt/format.h>
 
@@ -17,14 +17,15 @@ Error wrong(std::string_view where, std::string_view expected, const Json& found
 }
 
 Status check_part(const Json& part, const std::string& where) {
-  if (!part.is_object()) return wrong(where, "a part of a content as an object", part);
+  if (!part.is_object()) return wrong(where, "a content part as an object", part);
   const auto type = part.find("type");
   if (type == part.end() || !type->is_string())
-    return Error(ErrorCode::corrupt_data, fmt::format("{}: a part of a content needs its 'type'", where));
+    return Error(ErrorCode::corrupt_data, fmt::format("{}: 'type' is missing or not a string", where));
   const std::string& name = *type->get_ptr<const std::string*>();
   if (name != "text") {
-    return Error(ErrorCode::unsupported, fmt::format("{}: parts of type '{}' are not supported, only text is",
-                                                     where, printable(name, 40)));
+    return Error(ErrorCode::unsupported,
+                 fmt::format("{}: content of type '{}' is not supported, expected 'text'", where,
+                             printable(name, 40)));
   }
   const auto text = part.find("text");
   if (text == part.end()) return Error(ErrorCode::corrupt_data, fmt::format("{}: 'text' is missing", where));
@@ -40,7 +41,7 @@ Status check_content(const Json& content, const std::string& where) {
   return {};
 }
 
-// Arguments as an object, whichever way they came.
+// Turns arguments of any accepted form into an object.
 Status open_arguments(Json& arguments, const std::string& where) {
   if (arguments.is_object()) return {};
   if (arguments.is_null()) {
@@ -48,13 +49,13 @@ Status open_arguments(Json& arguments, const std::string& where) {
     return {};
   }
   const auto* text = arguments.get_ptr<const std::string*>();
-  if (text == nullptr) return wrong(where, "an object, or a string of JSON that is one", arguments);
-  if (text->empty()) {  // a call without arguments, as some clients write it
+  if (text == nullptr) return wrong(where, "an object or a string of JSON with an object", arguments);
+  if (text->empty()) {  // some clients write a call without arguments like this
     arguments = Json::object();
     return {};
   }
   MF_TRY(Json parsed, parse_json(*text, where, kMessageLimits));
-  if (!parsed.is_object()) return wrong(where, "a string of JSON that is an object", parsed);
+  if (!parsed.is_object()) return wrong(where, "a string of JSON with an object", parsed);
   arguments = std::move(parsed);
   return {};
 }
@@ -67,7 +68,7 @@ Status open_tool_calls(Json& calls, const std::string& where) {
     const std::string place = fmt::format("{}[{}]", where, index++);
     if (!call.is_object()) return wrong(place, "an object", call);
     const auto function = call.find("function");
-    // Some write the function without its envelope.
+    // Some clients write the function without its envelope.
     const bool has_envelope = function != call.end() && !function->is_null();
     if (has_envelope && !function->is_object()) return wrong(place + ".function", "an object", *function);
     Json& body = has_envelope ? *function : call;
@@ -100,7 +101,8 @@ Status check_message(Json& message, const std::string& where) {
 Result<Json> check_messages(Json messages, std::string_view name) {
   const std::string what(name);
   if (!messages.is_array()) return wrong(what, "an array of messages", messages);
-  if (messages.empty()) return Error(ErrorCode::corrupt_data, fmt::format("{}: there is no message", name));
+  if (messages.empty())
+    return Error(ErrorCode::corrupt_data, fmt::format("{}: expected at least one message, found none", name));
   std::size_t index = 0;
   for (Json& message : messages)
     MF_TRY_STATUS(check_message(message, fmt::format("{}: messages[{}]", name, index++)));

@@ -1,4 +1,4 @@
-#include "text/bpe.h"
+#include "text/tokenizer/bpe.h"
 
 #include <algorithm>
 #include <bit>
@@ -6,14 +6,14 @@
 #include <limits>
 
 #include "base/check.h"
-#include "text/byte_alphabet.h"
+#include "text/tokenizer/byte_alphabet.h"
 
 namespace moeflux {
 namespace {
 
 constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
 constexpr std::uint64_t kNoPair = std::numeric_limits<std::uint64_t>::max();
-constexpr std::size_t kScanUpTo = 48;  // tokens of a piece; beyond, a heap is faster
+constexpr std::size_t kScanUpTo = 48;  // tokens of a piece; a heap is faster for more
 
 std::uint64_t pair_of(std::uint32_t left, std::uint32_t right) { return std::uint64_t{left} << 32 | right; }
 
@@ -34,12 +34,12 @@ Bpe::Bpe(const std::array<std::optional<TokenId>, 256>& byte_tokens, std::span<c
     const std::uint64_t pair = pair_of(merge.left.index(), merge.right.index());
     std::size_t slot = slot_of(pair);
     while (entries_[slot].pair != kNoPair && entries_[slot].pair != pair) slot = (slot + 1) & (capacity - 1);
-    // Of a pair that is there twice the last counts, as in the reference.
+    // The last merge of a duplicate pair counts, as in the reference.
     entries_[slot] = {pair, {rank++, merge.merged.index()}};
   }
 }
 
-// Multiply and shift: of the product the high bits depend on all of the pair.
+// Multiply and shift: the high bits of the product depend on the whole pair.
 std::size_t Bpe::slot_of(std::uint64_t pair) const {
   pair ^= pair >> 29;
   return static_cast<std::size_t>(pair * multiplier_ >> shift_);
@@ -143,7 +143,7 @@ void Bpe::merge_by_heap(Scratch& scratch) const {
     std::pop_heap(heap.begin(), heap.end(), later);
     const Candidate best = heap.back();
     heap.pop_back();
-    // A candidate is out of date when either of its two has been merged since: its rank is another now.
+    // A candidate is stale if one of its symbols was merged in the meantime, which changed the rank.
     Scratch::Symbol& left = symbols[best.position];
     if (left.token == kNone || left.next == kNone) continue;
     Scratch::Symbol& right = symbols[left.next];

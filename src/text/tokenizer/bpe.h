@@ -1,10 +1,10 @@
 #pragma once
-// Byte-pair encoding: a piece of bytes becomes tokens.
+// Byte-pair encoding of a piece of bytes.
 //
-// A piece begins as the tokens of its single bytes (a byte without a token is left out, as the reference
-// does). Then, as long as two neighbours can be merged, the pair of lowest rank is, the leftmost of equals
-// first. Short pieces scan for it, long ones keep a heap: O(n log n). Immutable after construction; any thread,
-// each with a scratch of its own.
+// A piece begins as the tokens of its single bytes; bytes without a token are left out, as in the reference.
+// Then the adjacent pair of lowest rank is merged, the leftmost of equals first, until no pair can be merged.
+// Short pieces scan for the pair, long ones keep a heap: O(n log n). Immutable after construction;
+// thread-safe with one scratch per thread.
 
 #include <array>
 #include <cstddef>
@@ -16,18 +16,18 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "text/string_table.h"
+#include "text/tokenizer/string_table.h"
 
 namespace moeflux {
 
-// (left, right) -> token, in the order of their ranks.
+// (left, right) -> merged. Merges are in order of rank.
 struct Merge {
   TokenId left, right, merged;
 };
 
 class Bpe {
  public:
-  // Remembers what the last pieces became, so that common words are looked up once: 1 MiB.
+  // Working memory and a cache of recent pieces, so that common words are encoded once: 1 MiB.
   class Scratch {
    public:
     Scratch();
@@ -57,9 +57,9 @@ class Bpe {
     std::string spelled_;
   };
 
-  // byte_tokens[b] is the token of the byte b alone. `whole_pieces`, where given, has pieces, as the file spells
-  // them, that are tokens whatever the merges say ("ignore_merges"); it refers to memory that outlives this.
-  // `seed` spreads the merges: see text/string_table.h.
+  // byte_tokens[b] is the token of the single byte b. `whole_pieces`, if given, lists pieces, as spelled in
+  // the file, that are tokens regardless of the merges ("ignore_merges"); it refers to memory that outlives
+  // this. `seed` is for the hash table of merges: see text/tokenizer/string_table.h.
   struct WholePieces {
     const StringTable* spelled;
     std::span<const TokenId> tokens;
@@ -67,7 +67,7 @@ class Bpe {
   Bpe(const std::array<std::optional<TokenId>, 256>& byte_tokens, std::span<const Merge> merges,
       std::optional<WholePieces> whole_pieces, std::uint64_t seed);
 
-  // Appends the tokens of `piece`, which is shorter than 4 GiB.
+  // Appends the tokens of `piece`. Requires: `piece` is shorter than 4 GiB.
   void encode(std::string_view piece, Scratch& scratch, std::vector<TokenId>& out) const;
 
  private:

@@ -1,4 +1,4 @@
-#include "text/bpe.h"
+#include "text/tokenizer/bpe.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -10,7 +10,7 @@ namespace {
 
 using Pair = std::pair<std::uint32_t, std::uint32_t>;
 
-// 256 bytes and merges that make the tokens 256, 257, ... in their order.
+// The 256 bytes, and merges that make the tokens 256, 257, ... in order.
 Bpe bpe_of(const std::vector<Pair>& pairs) {
   std::array<std::optional<TokenId>, 256> bytes{};
   for (std::uint32_t byte = 0; byte < 256; ++byte) bytes[byte] = TokenId{byte};
@@ -29,7 +29,7 @@ std::vector<std::uint32_t> encoded(const Bpe& bpe, std::string_view piece, Bpe::
   return ids;
 }
 
-// The definition, without any care for speed.
+// The definition of BPE, without regard to speed.
 std::vector<std::uint32_t> by_definition(const std::vector<Pair>& pairs, std::string_view piece) {
   std::map<Pair, std::uint32_t> ranks;
   for (std::uint32_t rank = 0; rank < pairs.size(); ++rank) ranks.emplace(pairs[rank], rank);
@@ -59,7 +59,7 @@ TEST(Bpe, MergesTheLowestRankFirstAndTheLeftmostOfEquals) {
   EXPECT_EQ(encoded(bpe_of({{'a', 'a'}}), "aaa", other), (std::vector<std::uint32_t>{256, 'a'}));
 }
 
-TEST(Bpe, LeavesOutAByteThatHasNoToken) {
+TEST(Bpe, SkipsAByteWithoutAToken) {
   std::array<std::optional<TokenId>, 256> bytes{};
   bytes['a'] = TokenId{7};
   bytes['b'] = TokenId{8};
@@ -70,7 +70,7 @@ TEST(Bpe, LeavesOutAByteThatHasNoToken) {
   EXPECT_EQ(encoded(bpe, "xyz", scratch), std::vector<std::uint32_t>{});
 }
 
-TEST(Bpe, TakesTheLastOfTwoRanksOfAPair) {
+TEST(Bpe, UsesTheLastRankOfADuplicatePair) {
   std::array<std::optional<TokenId>, 256> bytes{};
   for (const char byte : {'a', 'b', 'c'})
     bytes[static_cast<unsigned char>(byte)] = TokenId{static_cast<std::uint32_t>(byte)};
@@ -90,8 +90,8 @@ TEST(Bpe, EncodesALongRunByDoubling) {
   EXPECT_EQ(ids, std::vector<std::uint32_t>(1'024'000 / 128, 262));
 }
 
-// Merges over three letters, of tokens that exist: many pairs compete, and lengths are on both sides of the one
-// from which on a heap is kept.
+// Merges of existing tokens over three letters, so that many pairs compete. Some pieces are merged by scan,
+// some by heap.
 RC_GTEST_PROP(Bpe, AgreesWithTheDefinition, ()) {
   const auto count = *rc::gen::inRange<std::uint32_t>(0, 20);
   std::vector<Pair> pairs;
@@ -110,7 +110,7 @@ RC_GTEST_PROP(Bpe, AgreesWithTheDefinition, ()) {
     const auto piece = *rc::gen::container<std::string>(length, rc::gen::elementOf(std::string("abc")));
     const std::vector<std::uint32_t> expected = by_definition(pairs, piece);
     RC_ASSERT(encoded(bpe, piece, scratch) == expected);
-    RC_ASSERT(encoded(bpe, piece, scratch) == expected);  // now perhaps from the cache
+    RC_ASSERT(encoded(bpe, piece, scratch) == expected);  // possibly from the cache
   }
 }
 

@@ -1,9 +1,9 @@
-#include "text/byte_alphabet.h"
+#include "text/tokenizer/byte_alphabet.h"
 
 #include <array>
 #include <cstdint>
 
-#include "text/utf8.h"
+#include "text/unicode/utf8.h"
 
 namespace moeflux {
 namespace {
@@ -14,7 +14,7 @@ constexpr bool stands_for_itself(unsigned byte) {
 
 struct Alphabet {
   std::array<char16_t, 256> character{};
-  std::array<std::int16_t, 512> byte{};  // by character; -1: not of the alphabet
+  std::array<std::int16_t, 512> byte{};  // by character; -1: not in the alphabet
 
   constexpr Alphabet() {
     for (std::int16_t& none : byte) none = -1;
@@ -41,8 +41,8 @@ std::optional<std::string> bytes_of_spelled(std::string_view spelled) {
   for (std::size_t at = 0; at < spelled.size();) {
     const CodePoint point = code_point_at(spelled, at);
     at += point.bytes;
-    if (point.code >= kAlphabet.byte.size() || kAlphabet.byte[point.code] < 0) return std::nullopt;
-    bytes += static_cast<char>(kAlphabet.byte[point.code]);
+    if (point.value >= kAlphabet.byte.size() || kAlphabet.byte[point.value] < 0) return std::nullopt;
+    bytes += static_cast<char>(kAlphabet.byte[point.value]);
   }
   return bytes;
 }

@@ -1,11 +1,11 @@
-#include "text/byte_alphabet.h"
+#include "text/tokenizer/byte_alphabet.h"
 
 #include <gtest/gtest.h>
 
 namespace moeflux {
 namespace {
 
-TEST(ByteAlphabet, SpellsEveryByteAndReadsItBack) {
+TEST(ByteAlphabet, RoundTripsEveryByte) {
   std::string all, spelled;
   for (int byte = 0; byte < 256; ++byte) all += static_cast<char>(byte);
   append_spelled(spelled, all);
@@ -16,7 +16,7 @@ TEST(ByteAlphabet, SpellsEveryByteAndReadsItBack) {
   EXPECT_EQ(alphabet_character(0xAD), U'\u0143');
 }
 
-TEST(ByteAlphabet, DoesNotKnowOtherCharacters) {
+TEST(ByteAlphabet, RejectsOtherCharacters) {
   EXPECT_EQ(bytes_of_spelled("a b"), std::nullopt);
   EXPECT_EQ(bytes_of_spelled("<\uFF5CUser\uFF5C>"), std::nullopt);
   EXPECT_EQ(bytes_of_spelled(""), "");

@@ -1,4 +1,4 @@
-#include "text/detokenizer.h"
+#include "text/tokenizer/detokenizer.h"
 
 namespace moeflux {
 

@@ -1,9 +1,9 @@
-#include "text/detokenizer.h"
+#include "text/tokenizer/detokenizer.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
-#include "text/testing/small_tokenizer.h"
+#include "text/tokenizer/testing/small_tokenizer.h"
 
 namespace moeflux {
 namespace {
@@ -15,7 +15,7 @@ Tokenizer with_added() {
   return parsed(json);
 }
 
-TEST(Detokenizer, GivesWholeCharactersOnly) {
+TEST(Detokenizer, ReturnsWholeCharactersOnly) {
   const Tokenizer tokenizer = with_added();
   Detokenizer text(tokenizer, true);
   EXPECT_EQ(text.push(TokenId{'h'}), "h");
@@ -32,7 +32,7 @@ TEST(Detokenizer, GivesWholeCharactersOnly) {
   EXPECT_EQ(text.finish(), "");
 }
 
-RC_GTEST_PROP(Detokenizer, GivesTheTextOfAllTokensPieceByPiece, (bool skip_special)) {
+RC_GTEST_PROP(Detokenizer, ReturnsTheTextOfDecodePieceByPiece, (bool skip_special)) {
   static const Tokenizer tokenizer = with_added();
   const auto ids = *rc::gen::container<std::vector<std::uint32_t>>(
       rc::gen::oneOf(rc::gen::inRange<std::uint32_t>(0, 310), rc::gen::inRange<std::uint32_t>(0x80, 0x100)));

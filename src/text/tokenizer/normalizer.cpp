@@ -1,4 +1,4 @@
-#include "text/normalizer.h"
+#include "text/tokenizer/normalizer.h"
 
 #include <utf8proc.h>
 
@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "text/utf8.h"
+#include "text/unicode/utf8.h"
 
 namespace moeflux {
 namespace {
@@ -16,18 +16,18 @@ struct Block {
   char32_t first, last;
 };
 
-// Where common text lives that NFC never changes and that never joins with what stands before it (it may be
-// joined by what follows). Not complete, and need not be: the others are looked up. A test compares each with
-// utf8proc.
+// Common ranges of characters that NFC never changes and that do not compose with anything before them (what
+// follows may compose with them). Not complete: other characters are looked up. A test compares each
+// character with utf8proc.
 constexpr Block kNfcStarters[] = {{0x0000, 0x02FF}, {0x0400, 0x0482}, {0x048A, 0x052F},   {0x05D0, 0x05EA},
                                   {0x0621, 0x064A}, {0x0E01, 0x0E30}, {0x2010, 0x2027},   {0x2030, 0x205E},
                                   {0x2190, 0x21FF}, {0x2500, 0x27BF}, {0x3001, 0x3029},   {0x3041, 0x3096},
                                   {0x30A0, 0x30FF}, {0x3400, 0x9FFF}, {0xAC00, 0xD7A3},   {0xE000, 0xF8FF},
                                   {0xFF01, 0xFFDC}, {0xFFFD, 0xFFFD}, {0x1F000, 0x1FAFF}, {0x20000, 0x2A6DF}};
 
-// The reference normalizes by the tables of Unicode 9. To those, what came later and has a combining class, a
-// decomposition or a part in a composition (Unicode 10 to 16) is an unassigned character: it stays, and
-// nothing passes over it.
+// The reference normalizes with the tables of Unicode 9. There the characters of Unicode 10 to 16 that have a
+// combining class or a decomposition or take part in a composition are unassigned: they do not change, and
+// nothing is reordered across them.
 constexpr Block kAfterUnicode9[] = {
     {0x07FD, 0x07FD},   {0x0897, 0x089F},   {0x08CA, 0x08D3},   {0x09FE, 0x09FE},   {0x0C3C, 0x0C3C},
     {0x0D3B, 0x0D3C},   {0x0EBA, 0x0EBA},   {0x0ECE, 0x0ECE},   {0x1715, 0x1715},   {0x1ABF, 0x1ACE},
@@ -61,7 +61,7 @@ struct Marked {
   std::uint8_t combining;
 };
 
-// Turns parts into their form; keeps its memory from one to the next.
+// Converts parts to their normal form; reuses its memory between parts.
 class Part {
  public:
   explicit Part(NormalForm form) {
@@ -71,15 +71,15 @@ class Part {
     finish_ = UTF8PROC_STABLE | (compose ? UTF8PROC_COMPOSE : 0);
   }
 
-  // Appends the form of `part` to `out`.
+  // Appends the normal form of `part` to `out`.
   void append(std::string_view part, std::string& out) {
     for (std::size_t at = 0; at < part.size();) {
       const CodePoint point = code_point_at(part, at);
-      if (is_after_unicode_9(point.code)) {
+      if (is_after_unicode_9(point.value)) {
         flush(out);
         out += part.substr(at, point.bytes);
       } else {
-        decompose(static_cast<std::int32_t>(point.code));
+        decompose(static_cast<std::int32_t>(point.value));
       }
       at += point.bytes;
     }
@@ -87,14 +87,14 @@ class Part {
   }
 
  private:
-  // Appends the form of what was decomposed.
+  // Appends the normal form of the decomposed characters.
   void flush(std::string& out) {
     if (decomposed_.empty()) return;
     order_marks();
     codes_.clear();
     for (const Marked& marked : decomposed_) codes_.push_back(marked.code);
     decomposed_.clear();
-    codes_.push_back(0);  // the library writes UTF-8 over the code points, and a zero after it
+    codes_.push_back(0);  // the library overwrites the code points with UTF-8 and a final zero
     const utf8proc_ssize_t bytes =
         utf8proc_reencode(codes_.data(), static_cast<utf8proc_ssize_t>(codes_.size() - 1),
                           static_cast<utf8proc_option_t>(finish_));
@@ -102,7 +102,7 @@ class Part {
     out.append(reinterpret_cast<const char*>(codes_.data()), static_cast<std::size_t>(bytes));
   }
 
-  // A character becomes 18 at most (U+FDFA in NFKD).
+  // A character decomposes into at most 18 (U+FDFA in NFKD).
   void decompose(std::int32_t code) {
     std::int32_t parts[32];
     int boundary = 0;
@@ -114,7 +114,7 @@ class Part {
           {parts[i], static_cast<std::uint8_t>(utf8proc_get_property(parts[i])->combining_class)});
   }
 
-  // The library's own way is quadratic in the length of a run of marks.
+  // The sort of the library is quadratic in the length of a run of marks.
   void order_marks() {
     for (std::size_t begin = 0; begin < decomposed_.size();) {
       std::size_t end = begin;
@@ -132,19 +132,19 @@ class Part {
   std::vector<std::int32_t> codes_;
 };
 
-// A part that is no longer what or where it was.
+// A part that changed or moved.
 struct Change {
   TextRange before, after;
 };
 
-// Where the part that begins at `at` ends: before the next character that stays.
+// The end of the part that begins at `at`: before the next character that stays.
 std::size_t end_of_part(NormalForm form, std::string_view text, std::size_t at) {
   do at += code_point_at(text, at).bytes;
-  while (at < text.size() && !stays(form, code_point_at(text, at).code));
+  while (at < text.size() && !stays(form, code_point_at(text, at).value));
   return at;
 }
 
-// How many bytes the characters have with which both begin.
+// The length in bytes of the common prefix of whole characters.
 std::size_t common_characters(std::string_view a, std::string_view b) {
   std::size_t same = 0;
   while (same < a.size() && same < b.size()) {
@@ -155,14 +155,14 @@ std::size_t common_characters(std::string_view a, std::string_view b) {
   return same;
 }
 
-// False, and `out` untouched, when all of the text stays.
+// Returns false and leaves `out` unchanged if nothing changes.
 bool apply(NormalForm form, std::string_view text, std::string& out, std::vector<Change>& changes) {
-  std::size_t copied = 0;  // up to here `text` is in `out`
-  std::size_t last = 0;    // where the last character that stays begins
+  std::size_t copied = 0;  // the text before it is in `out`
+  std::size_t last = 0;    // the beginning of the last character that stays
   std::optional<Part> part;
   for (std::size_t at = 0; at < text.size();) {
     const CodePoint point = code_point_at(text, at);
-    if (stays(form, point.code)) {
+    if (stays(form, point.value)) {
       last = at;
       at += point.bytes;
       continue;
@@ -185,7 +185,7 @@ bool apply(NormalForm form, std::string_view text, std::string& out, std::vector
   return true;
 }
 
-// A position of the text before, in the text after. Inside of a change it is the change's begin or end.
+// Maps a position of the old text to the new text. A position inside a change maps to its begin or end.
 std::size_t moved(std::size_t position, bool is_end, const std::vector<Change>& changes) {
   const auto after =
       std::ranges::upper_bound(changes, position, {}, [](const Change& c) { return c.before.begin; });

@@ -1,9 +1,9 @@
 #pragma once
-// Unicode normalization: NFC, NFD, NFKC, NFKD, in any sequence.
+// A Normalizer applies Unicode normalization: NFC, NFD, NFKC, NFKD, in any sequence.
 //
-// Only the parts of a text that can change are looked at: a part is a character that no form changes and that
-// joins with nothing before it, followed by characters that might. Linear but for sorting runs of combining
-// marks, which takes O(n log n) however many there are. Immutable: any thread.
+// Only parts of the text that may change are processed. A part is a character that no form changes and that
+// does not compose with anything before it, followed by characters that may change or compose. Linear except
+// for sorting runs of combining marks, which is O(n log n). Immutable, thread-safe.
 
 #include <cstddef>
 #include <optional>
@@ -25,8 +25,8 @@ class Normalizer {
 
   bool changes_nothing() const { return forms_.empty(); }
 
-  // `text` (valid UTF-8) in its form; `data`, sorted and disjoint, moves along: a range that begins or ends
-  // inside of a part that changed takes all of it. The result is in `text`.
+  // Normalizes `text` (valid UTF-8) in place and adjusts the ranges of `data`, which are sorted and disjoint:
+  // a range that begins or ends inside a changed part covers all of it.
   void normalize(std::string& text, std::vector<TextRange>& data) const;
 
   std::string normalized(std::string_view text) const;

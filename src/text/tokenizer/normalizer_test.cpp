@@ -1,9 +1,9 @@
-#include "text/normalizer.h"
+#include "text/tokenizer/normalizer.h"
 
 #include <gtest/gtest.h>
 #include <utf8proc.h>
 
-#include "text/utf8.h"
+#include "text/unicode/utf8.h"
 
 namespace moeflux {
 namespace {
@@ -22,15 +22,16 @@ TEST(Normalizer, ComposesAndDecomposes) {
   EXPECT_EQ(Normalizer({NormalForm::nfd, NormalForm::nfc}).normalized("\u212B"), "\u00C5");
 }
 
-// The reference knows Unicode 9: a mark of Unicode 10 is a character of its own, and none passes over it.
-TEST(Normalizer, LeavesNewerMarksWhereTheyAre) {
+// The reference uses Unicode 9, in which a mark of Unicode 10 is unassigned and other marks are not reordered
+// across it.
+TEST(Normalizer, KeepsMarksNewerThanUnicode9InPlace) {
   EXPECT_EQ(in(NormalForm::nfc, "o\u0345\u07FD\u0334"), "o\u0345\u07FD\u0334");
   EXPECT_EQ(in(NormalForm::nfc, "e\u1DF6\u0301"), "e\u1DF6\u0301");
   EXPECT_EQ(in(NormalForm::nfd, "\U00011938"), "\U00011938");
 }
 
-// What is taken for unchangeable without a look is compared with the library's own way, character by character
-// and with marks, jamo and voicing around.
+// Compares with utf8proc, for every character with marks, jamo and voicing marks around it, to check the
+// ranges that are assumed not to change.
 TEST(Normalizer, AgreesWithUtf8procOnEveryCharacter) {
   for (char32_t code = 1; code < 0x2FA20; ++code) {
     if ((code >= 0xD800 && code <= 0xDFFF) ||
@@ -44,7 +45,7 @@ TEST(Normalizer, AgreesWithUtf8procOnEveryCharacter) {
       const std::string found = in(NormalForm::nfc, whole);
       const bool same = found == reinterpret_cast<const char*>(expected);
       free(expected);
-      // Characters after Unicode 9 are the exception, and those stay as they are.
+      // Except for characters newer than Unicode 9, which do not change.
       if (!same) {
         ASSERT_EQ(found, whole) << "U+" << std::hex << static_cast<std::uint32_t>(code);
       }
@@ -52,7 +53,7 @@ TEST(Normalizer, AgreesWithUtf8procOnEveryCharacter) {
   }
 }
 
-TEST(Normalizer, SortsALongRunOfMarksInNoTime) {
+TEST(Normalizer, SortsALongRunOfMarksQuickly) {
   std::string text = "a", low, high;
   for (int i = 0; i < 200'000; ++i) {
     text += "\u0301\u0316";
@@ -63,7 +64,7 @@ TEST(Normalizer, SortsALongRunOfMarksInNoTime) {
   EXPECT_TRUE(found == "a" + low + high);
 }
 
-TEST(Normalizer, MovesRangesWithTheText) {
+TEST(Normalizer, AdjustsRangesToTheText) {
   const Normalizer nfc({NormalForm::nfc});
   std::string text = "x e\u0301y \u212Bz";  // e\u0301 is [2, 5), \u212B is [7, 10)
   std::vector<TextRange> data{{0, 1}, {3, 6}, {7, 10}, {11, 11}};

@@ -1,4 +1,4 @@
-#include "text/pre_tokenizer.h"
+#include "text/tokenizer/pre_tokenizer.h"
 
 #include <fmt/format.h>
 
@@ -8,15 +8,15 @@
 
 #include "base/object_reader.h"
 #include "base/printable.h"
-#include "text/regex_rewrite.h"
+#include "text/tokenizer/regex_rewrite.h"
 
 namespace moeflux {
 namespace {
 
 constexpr std::size_t kMaxSteps = 16;
-constexpr int kMaxDepth = 8;  // of sequences in sequences
+constexpr int kMaxDepth = 8;  // nested sequences
 
-// What ByteLevel splits with when it is told to: GPT-2's pattern.
+// The pattern of ByteLevel with `use_regex`: GPT-2's.
 constexpr std::string_view kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
@@ -31,7 +31,7 @@ Error unsupported(std::string_view where, std::string_view why) {
   return {ErrorCode::unsupported, fmt::format("{}: {}", where, why)};
 }
 
-// A flag that older files leave out.
+// A flag that is absent in older files.
 Result<bool> flag(const ObjectReader& reader, std::string_view key, bool otherwise) {
   if (!reader.has(key)) return otherwise;
   return reader.boolean(key);
@@ -51,18 +51,19 @@ Result<PreTokenizer> PreTokenizer::parse(const Json& section, std::string_view w
 Status PreTokenizer::read(const Json& section, std::string_view where, int depth, PreTokenizer& into) {
   MF_TRY(const ObjectReader reader, ObjectReader::as_object(section, std::string(where)));
   MF_TRY(const std::string type_text, reader.text("type"));
-  const std::string_view type = type_text;  // at -O3 g++ 12 takes a string from a Result for uninitialized
+  const std::string_view type = type_text;  // g++ 12 -O3 warns that a string from a Result is uninitialized
   if (type == "Sequence") {
     const Json* members = reader.value("pretokenizers");
     if (members == nullptr || !members->is_array()) return reader.wrong("pretokenizers", "an array");
-    if (depth == kMaxDepth) return unsupported(where, "sequences nested deeply");
+    if (depth == kMaxDepth)
+      return unsupported(where, fmt::format("sequences nested deeper than {}", kMaxDepth));
     std::size_t i = 0;
     for (const Json& member : *members)
       MF_TRY_STATUS(read(member, fmt::format("{}[{}]", where, i++), depth + 1, into));
     return {};
   }
   if (into.ends_with_byte_level_)
-    return unsupported(where, fmt::format("'{}' after ByteLevel, which has to be last", printable(type, 40)));
+    return unsupported(where, fmt::format("'{}' after ByteLevel, which must be last", printable(type, 40)));
   if (type == "ByteLevel") return into.read_byte_level(section, where);
   if (type == "Split") return into.read_split(section, where);
   if (type == "Digits") {
@@ -121,7 +122,7 @@ Status PreTokenizer::run(std::size_t step, std::string_view text, Scratch& scrat
                          FunctionRef<void(std::string_view)> piece) const {
   if (text.empty()) return {};
   if (step == steps_before_prefix_ && add_prefix_space_ && !text.starts_with(' ')) {
-    // Only here, and never twice at a time: what follows works within this copy.
+    // The only use of `prefixed_` at a time: later steps work within this copy.
     scratch.prefixed_.assign(1, ' ');
     scratch.prefixed_ += text;
     text = scratch.prefixed_;
@@ -140,7 +141,7 @@ Status PreTokenizer::run(std::size_t step, std::string_view text, Scratch& scrat
   return {};
 }
 
-// Every match and everything between is a piece: no list is needed.
+// Every match and every text between matches is a piece, so no list of cuts is needed.
 Status PreTokenizer::isolate(std::size_t step, std::string_view text, Scratch& scratch,
                              FunctionRef<void(std::string_view)> piece) const {
   Matches matches(steps_[step].regex, text, scratch.regex_);
@@ -168,7 +169,7 @@ Status PreTokenizer::find_cuts(const Step& step, std::string_view text, RegexScr
     done = match->end;
   }
 
-  // Neighbours that belong together become one cut. `previous` is whether the cut looked at before matches.
+  // Joins adjacent cuts that belong together. `previous`: whether the previous cut is a match.
   Cuts kept;
   const auto merge = [&](const Scratch::Cut& cut, bool joins) {
     if (!joins || kept.empty()) return kept.push_back(cut);

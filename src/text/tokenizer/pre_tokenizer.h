@@ -1,9 +1,9 @@
 #pragma once
-// Cuts a text into pieces that no token crosses: tokenizer.json's "pre_tokenizer".
+// A PreTokenizer splits a text into pieces that no token crosses: the "pre_tokenizer" of tokenizer.json.
 //
-// A sequence of steps. Each cuts every piece of the step before, and sees nothing beyond that piece. The last
-// one is always ByteLevel: pieces leave as the bytes that they are, to be looked up as such. Immutable: any
-// thread; the scratch is for one thread at a time.
+// It is a sequence of steps. Each step splits every piece of the step before and sees only that piece. The
+// last step is always ByteLevel, so pieces are plain bytes. Immutable, thread-safe; a scratch is for one
+// thread at a time.
 
 #include <string>
 #include <string_view>
@@ -12,12 +12,12 @@
 #include "base/function_ref.h"
 #include "base/json.h"
 #include "base/result.h"
-#include "text/regex.h"
+#include "text/tokenizer/regex.h"
 
 namespace moeflux {
 
-// What becomes of a match: a piece of its own, nothing, a part of the piece before or after it, or one piece
-// with its neighbours of the same kind.
+// What a match becomes: its own piece, nothing, part of the piece before or after it, or one piece with
+// adjacent matches.
 enum class SplitBehavior { isolated, removed, merged_with_previous, merged_with_next, contiguous };
 
 class PreTokenizer {
@@ -30,11 +30,11 @@ class PreTokenizer {
       bool matches;
     };
     RegexScratch regex_;
-    std::vector<std::vector<Cut>> cuts_;  // one list a step
+    std::vector<std::vector<Cut>> cuts_;  // one list per step
     std::string prefixed_;
   };
 
-  // The "pre_tokenizer" of a tokenizer.json; `where` names it in messages: "tokenizer.json: pre_tokenizer".
+  // Reads the "pre_tokenizer" section. `where` names it in error messages: "tokenizer.json: pre_tokenizer".
   static Result<PreTokenizer> parse(const Json& section, std::string_view where);
 
   // Calls `piece` for each piece of `text` (valid UTF-8) in order; none is empty.
@@ -61,7 +61,7 @@ class PreTokenizer {
   static Status find_cuts(const Step& step, std::string_view text, RegexScratch& scratch, Cuts& cuts);
 
   std::vector<Step> steps_;
-  std::size_t steps_before_prefix_ = 0;  // steps that run before ByteLevel puts its space in front
+  std::size_t steps_before_prefix_ = 0;  // steps before ByteLevel adds its leading space
   bool add_prefix_space_ = false;
   bool ends_with_byte_level_ = false;
 };

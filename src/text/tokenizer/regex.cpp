@@ -1,4 +1,4 @@
-#include "text/regex.h"
+#include "text/tokenizer/regex.h"
 
 #include <fmt/format.h>
 
@@ -8,15 +8,15 @@
 
 #include "base/printable.h"
 #include "base/sizes.h"
-#include "text/utf8.h"
+#include "text/unicode/utf8.h"
 
 namespace moeflux {
 namespace {
 
-constexpr std::uint32_t kMatchLimit = 10'000'000;  // steps back in one search; PCRE2's own default
+constexpr std::uint32_t kMatchLimit = 10'000'000;  // backtracking steps per search; PCRE2's default
 constexpr std::uint32_t kHeapLimitKib = 128 * 1024;
 constexpr std::size_t kLongestPattern = 64 * kKiB;
-constexpr std::uint32_t kMaxNesting = 100;  // parentheses in each other: the compiler recurses
+constexpr std::uint32_t kMaxNesting = 100;  // nested parentheses, because the compiler recurses
 constexpr std::size_t kLongTextBytes = 64 * kKiB;
 constexpr std::size_t kJitStackStart = 32 * kKiB, kJitStackMost = 8 * kMiB;
 
@@ -41,7 +41,7 @@ RegexScratch::RegexScratch()
   if (!match_ || !context_) throw std::bad_alloc();
   pcre2_set_match_limit(context_.get(), kMatchLimit);
   pcre2_set_heap_limit(context_.get(), kHeapLimitKib);
-  // Without a stack of its own machine code uses 32 KiB of the thread's.
+  // Without its own stack, machine code uses 32 KiB of the thread's stack.
   if (stack_) pcre2_jit_stack_assign(context_.get(), nullptr, stack_.get());
 }
 
@@ -77,7 +77,7 @@ Result<std::optional<TextRange>> Regex::find(std::string_view text, std::size_t 
     if (status >= 0) return found(scratch.match_.get());
   }
   if (status == PCRE2_ERROR_JIT_STACKLIMIT) {
-    // The interpreter keeps as much memory as its longest search took: for a long text it gets some of its own.
+    // The interpreter keeps as much memory as its longest search took, so a long text gets separate memory.
     std::optional<RegexScratch> own;
     if (text.size() > kLongTextBytes) own.emplace();
     RegexScratch& memory = own ? *own : scratch;

@@ -1,9 +1,9 @@
 #pragma once
-// A compiled pattern of tokenizer.json, over PCRE2.
+// A Regex is a compiled pattern of tokenizer.json, based on PCRE2.
 //
-// Regex is immutable: any thread. What a search writes to is a RegexScratch, one for each thread. Machine code
-// is used where the system allows it, otherwise the interpreter; both give the same matches. A search that
-// backtracks more than the limits allow is an error, never a hang.
+// Regex is immutable and thread-safe; a search needs one RegexScratch per thread. Patterns run as machine
+// code if the system allows it and in the interpreter otherwise, with the same matches. A search that exceeds
+// the backtracking limit fails.
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
@@ -18,7 +18,7 @@
 
 namespace moeflux {
 
-// Memory of searches, for any number of patterns. One thread at a time.
+// Working memory of searches with any number of patterns. One thread at a time.
 class RegexScratch {
  public:
   RegexScratch();
@@ -39,11 +39,11 @@ class RegexScratch {
 
 class Regex {
  public:
-  // `pattern` is in PCRE2's syntax (text/regex_rewrite.h); `what` names it in messages.
+  // `pattern` has PCRE2's syntax (text/tokenizer/regex_rewrite.h). `what` names it in error messages.
   static Result<Regex> compile(std::string_view pattern, std::string_view what);
 
-  // The first match in `text`, valid UTF-8, that begins at or after `from`. What is before `from` is seen by
-  // assertions.
+  // The first match in `text` (valid UTF-8) that begins at or after `from`. Assertions see the text before
+  // `from`.
   Result<std::optional<TextRange>> find(std::string_view text, std::size_t from, RegexScratch& scratch) const;
 
  private:
@@ -54,8 +54,8 @@ class Regex {
   bool has_machine_code_ = false;
 };
 
-// The matches of a text one after the other, as Oniguruma's find_iter gives them: an empty match that touches
-// the end of the match before it does not count.
+// Iterates over the matches in a text like Oniguruma's find_iter: an empty match at the end of the previous
+// match is skipped.
 class Matches {
  public:
   Matches(const Regex& regex, std::string_view text, RegexScratch& scratch)

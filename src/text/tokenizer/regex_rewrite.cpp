@@ -1,4 +1,4 @@
-#include "text/regex_rewrite.h"
+#include "text/tokenizer/regex_rewrite.h"
 
 #include <fmt/format.h>
 
@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "base/printable.h"
-#include "text/utf8.h"
+#include "text/unicode/utf8.h"
 
 namespace moeflux {
 namespace {
 
-// Contents of classes.
+// Contents of character classes.
 constexpr std::string_view kSpace =
     "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{"
     "3000}";
@@ -25,7 +25,7 @@ constexpr std::string_view kAnyCharacter = "(?s:.)";
 
 constexpr int kMaxClassDepth = 16;
 
-// General categories, by their short and their long names without case, spaces and underscores.
+// General categories by short and long name, without case, spaces and underscores.
 constexpr std::pair<std::string_view, std::string_view> kCategories[] = {{"c", "other"},
                                                                          {"cc", "control"},
                                                                          {"cf", "format"},
@@ -70,12 +70,12 @@ bool is_ascii_alnum(char32_t code) {
   return (code >= '0' && code <= '9') || (code >= 'A' && code <= 'Z') || (code >= 'a' && code <= 'z');
 }
 
-// A character that stands for itself, inside and outside of classes.
+// A literal character, for use inside and outside of classes.
 std::string literal(char32_t code) {
   return is_ascii_alnum(code) ? std::string(1, static_cast<char>(code)) : code_text(code);
 }
 
-// What an escape means.
+// The meaning of an escape.
 struct Escape {
   enum class Kind { code, set, negated_set, assertion };
   Kind kind;
@@ -112,10 +112,10 @@ class Rewriter {
   char32_t take_code() {
     const CodePoint point = code_point_at(rest_, 0);
     rest_.remove_prefix(point.bytes);
-    return point.code;
+    return point.value;
   }
 
-  // (?i) and (?m) for the whole pattern. Further in they would bind an alternation in Ruby and not in PCRE2.
+  // (?i) and (?m) at the beginning. Later ones would contain an alternation in Ruby but not in PCRE2.
   Status leading_flags() {
     if (take("(?i)")) out_ += "(?i)";
     if (take("(?m)")) out_ += "(?s)";
@@ -153,7 +153,7 @@ class Rewriter {
     return {};
   }
 
-  // {n}, {n,}, {n,m}, {,m}; any other brace is a brace.
+  // {n}, {n,}, {n,m}, {,m}; any other brace is literal.
   Status interval() {
     std::size_t i = 1;
     const auto digits = [&] {
@@ -171,7 +171,7 @@ class Rewriter {
     }
     out_ += fmt::format("{{{}{}{}}}", low.empty() ? "0" : low, comma ? "," : "", high);
     rest_.remove_prefix(i + 1);
-    // Ruby reads both as a repetition of the repetition, PCRE2 as possessive and as lazy.
+    // Ruby reads both as a repeated repetition; PCRE2 reads them as possessive and lazy.
     if (at("+")) return unsupported("'{n,m}+'");
     if (!comma && at("?")) return unsupported("'{n}?'");
     if (take("?")) out_ += '?';
@@ -182,7 +182,7 @@ class Rewriter {
     rest_.remove_prefix(1);
     if (at("*")) return unsupported("'(*'");
     if (!take("?")) {
-      out_ += "(?:";  // nobody looks at what a group captured
+      out_ += "(?:";  // captures are not used
       return {};
     }
     for (const std::string_view opening : {":", "=", "!", ">", "<=", "<!"})
@@ -264,7 +264,7 @@ class Rewriter {
     return code(letter);
   }
 
-  // \x7F, \x{1F600}, \uFFFD. In Oniguruma two digits are a byte, so beyond ASCII they are no character.
+  // \x7F, \x{1F600}, \uFFFD. In Oniguruma two digits are a byte, which is a character only in ASCII.
   Result<Escape> hexadecimal(char32_t letter) {
     std::string_view digits;
     if (letter == 'x' && take("{")) {
@@ -279,16 +279,16 @@ class Rewriter {
       if (letter == 'x' && digits[0] > '7') return unsupported(fmt::format("'\\x{}'", printable(digits, 8)));
     }
     std::uint32_t code = 0;
-    if (digits.empty() || digits.size() > 6) return broken("has an escape that is no code point");
+    if (digits.empty() || digits.size() > 6) return broken("has an escape that is not a code point");
     for (const char digit : digits) {
       const std::string_view all = "0123456789abcdef";
       const std::size_t value =
           all.find(digit >= 'A' && digit <= 'F' ? static_cast<char>(digit + 32) : digit);
-      if (value == std::string_view::npos) return broken("has an escape that is no code point");
+      if (value == std::string_view::npos) return broken("has an escape that is not a code point");
       code = code * 16 + static_cast<std::uint32_t>(value);
     }
     if (code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF))
-      return broken("has an escape that is no code point");
+      return broken("has an escape that is not a code point");
     return Escape{Escape::Kind::code, code};
   }
 
@@ -313,7 +313,7 @@ class Rewriter {
     const auto* category = std::ranges::find_if(
         kCategories, [&](const auto& names) { return plain == names.first || plain == names.second; });
     if (category == std::end(kCategories)) {
-      plain.insert(0, "sc:");  // a script, and not its extensions; PCRE2 knows which there are
+      plain.insert(0, "sc:");  // the script without its extensions; PCRE2 checks the name
     } else {
       plain = category->first;
       plain[0] = static_cast<char>(plain[0] - 32);
@@ -327,7 +327,8 @@ class Rewriter {
     return {};
   }
 
-  // A union of what PCRE2 can write between brackets and of further sets, each an expression for one character.
+  // A union of class contents that PCRE2 can express and of further sets, each an expression that matches one
+  // character.
   struct Union {
     std::string content;
     std::vector<std::string> others;
@@ -341,13 +342,14 @@ class Rewriter {
     bool empty() const { return content.empty() && others.empty(); }
   };
 
-  // From '[' to its ']': an expression that matches one character.
+  // Reads from '[' to its ']' and returns an expression that matches one character.
   Result<std::string> take_class(int depth) {
-    if (depth == kMaxClassDepth) return unsupported("sets nested deeply");
+    if (depth == kMaxClassDepth)
+      return unsupported(fmt::format("sets nested deeper than {}", kMaxClassDepth));
     rest_.remove_prefix(1);
     const bool negated = take("^");
     std::vector<Union> operands(1);
-    if (take("]")) operands.back().content += literal(']');  // the first one does not close
+    if (take("]")) operands.back().content += literal(']');  // a ']' at the beginning is literal
     while (!take("]")) {
       if (rest_.empty()) return broken("has a '[' without its ']'");
       if (take("&&")) {
@@ -383,7 +385,7 @@ class Rewriter {
       if (at("[") || at("&&")) return unsupported("a range that ends with a set");
       MF_TRY(const Escape last, class_character());
       if (last.kind != Escape::Kind::code) return unsupported("a range that ends with a set");
-      if (last.code < first.code) return broken("has a range that runs backwards");
+      if (last.code < first.code) return broken("has a range in descending order");
       into.content += fmt::format("{}-{}", literal(first.code), literal(last.code));
     } else {
       into.content += literal(first.code);
@@ -411,7 +413,7 @@ std::string regex_of_literal(std::string_view text) {
   std::string out;
   for (std::size_t at = 0; at < text.size();) {
     const CodePoint point = code_point_at(text, at);
-    out += literal(point.code);
+    out += literal(point.value);
     at += point.bytes;
   }
   return out;

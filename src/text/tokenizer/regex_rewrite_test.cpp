@@ -1,13 +1,15 @@
-#include "text/regex_rewrite.h"
+#include "text/tokenizer/regex_rewrite.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "text/regex.h"
+#include "base/testing/states.h"
+#include "text/tokenizer/regex.h"
 
 namespace moeflux {
 namespace {
 
+using test::States;
 using testing::HasSubstr;
 
 std::string rewritten(std::string_view pattern) {
@@ -33,7 +35,7 @@ TEST(RegexRewrite, TurnsSetsIntoLookaheads) {
   EXPECT_EQ(rewritten("[\\S]"), rewritten("[\\S]"));
 }
 
-TEST(RegexRewrite, RefusesByNameWhatItCannotSay) {
+TEST(RegexRewrite, RejectsWhatPcre2CannotExpress) {
   for (const std::string_view pattern :
        {"(a)\\1", "\\k<a>", "\\g<0>", "\\X",     "\\R",    "\\K",    "\\Qa\\E",     "(*UTF)a",
         "(?R)",   "(?1)",   "(?C)a",  "(?~a)",   "a(?i)b", "(?x:a)", "[[:alpha:]]", "a{2,3}+",
@@ -41,11 +43,11 @@ TEST(RegexRewrite, RefusesByNameWhatItCannotSay) {
     const Result<std::string> result = rewrite_regex(pattern, "file: pre_tokenizer");
     ASSERT_FALSE(result.has_value()) << pattern << " became " << *result;
     EXPECT_EQ(result.error().code(), ErrorCode::unsupported) << pattern;
-    EXPECT_THAT(result.error().message(), HasSubstr("file: pre_tokenizer: the pattern '"));
+    EXPECT_THAT(result, States("file: pre_tokenizer", "pattern"));
   }
 }
 
-TEST(RegexRewrite, RefusesWhatIsNoPattern) {
+TEST(RegexRewrite, RejectsInvalidPatterns) {
   for (const std::string_view pattern :
        {"\\", "[a", "[", "[^", "[a-", "[a\\", "\\x{", "\\x{110000}", "\\x{D800}", "\\u12", "\\x4", "\\p{L",
         "(?#", "[z-a]", "\\x{}", "\\uXYZW"}) {

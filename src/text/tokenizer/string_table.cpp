@@ -1,6 +1,6 @@
-#include "text/string_table.h"
+#include "text/tokenizer/string_table.h"
 
-#define XXH_INLINE_ALL  // words are short, and a call would cost as much as their hash
+#define XXH_INLINE_ALL  // words are short, so a call would cost as much as the hash
 #include <xxhash.h>
 
 #include <limits>

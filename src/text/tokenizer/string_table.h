@@ -1,9 +1,8 @@
 #pragma once
-// Texts with numbers, and the number of a text: one blob, its offsets, and an index.
+// A StringTable numbers texts and finds the number of a text: one blob, its offsets and a hash index.
 //
-// For vocabularies: 150,000 texts are three arrays. The index depends on a seed, so that a file cannot be made
-// of texts that all fall into one place: the seed is to depend on all of the file. Built once, then immutable:
-// any thread.
+// For vocabularies: 150,000 texts are three arrays. The index depends on a seed, which must depend on the
+// whole file, so that no file can contain texts that all collide. Built once, then immutable and thread-safe.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,14 +13,15 @@
 
 namespace moeflux {
 
-// 64 bits that depend on every byte and on the seed.
+// A 64-bit hash of every byte and the seed.
 std::uint64_t fast_hash(std::string_view bytes, std::uint64_t seed = 0);
 
 class StringTable {
  public:
   explicit StringTable(std::uint64_t seed) : seed_(seed) {}
 
-  // Adds a text as number size(), unless it is there already: then false. Together they stay under 4 GiB.
+  // Adds a text as number size(). Returns false if it is present already. Requires: all texts together are
+  // shorter than 4 GiB.
   bool add(std::string_view text);
 
   std::size_t size() const { return ends_.size(); }

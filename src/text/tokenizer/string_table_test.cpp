@@ -1,11 +1,11 @@
-#include "text/string_table.h"
+#include "text/tokenizer/string_table.h"
 
 #include <gtest/gtest.h>
 
 namespace moeflux {
 namespace {
 
-TEST(StringTable, NumbersTextsInTheirOrder) {
+TEST(StringTable, NumbersTextsInOrder) {
   StringTable table(7);
   EXPECT_EQ(table.find(""), std::nullopt);
   for (int i = 0; i < 1000; ++i) ASSERT_TRUE(table.add(std::to_string(i)));

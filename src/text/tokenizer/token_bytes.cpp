@@ -1,4 +1,4 @@
-#include "text/token_bytes.h"
+#include "text/tokenizer/token_bytes.h"
 
 #include <limits>
 

@@ -1,4 +1,4 @@
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 #include <fmt/format.h>
 
@@ -11,31 +11,31 @@
 #include "base/printable.h"
 #include "base/sizes.h"
 #include "base/thread_annotations.h"
-#include "text/added_tokens.h"
-#include "text/bpe.h"
-#include "text/byte_alphabet.h"
-#include "text/normalizer.h"
-#include "text/pre_tokenizer.h"
-#include "text/tokenizer_json.h"
-#include "text/tokenizer_sections.h"
-#include "text/utf8.h"
+#include "text/tokenizer/added_tokens.h"
+#include "text/tokenizer/bpe.h"
+#include "text/tokenizer/byte_alphabet.h"
+#include "text/tokenizer/normalizer.h"
+#include "text/tokenizer/pre_tokenizer.h"
+#include "text/tokenizer/tokenizer_json.h"
+#include "text/tokenizer/tokenizer_sections.h"
+#include "text/unicode/utf8.h"
 
 namespace moeflux {
 namespace {
 
 constexpr std::size_t kMostIdleScratches = 8;
-constexpr std::size_t kLongTextBytes = 64 * kKiB;  // memory that a longer text took is given back
+constexpr std::size_t kLongTextBytes = 64 * kKiB;  // memory of longer texts is freed
 
-// Everything that a call writes to but its result.
+// The working memory of a call.
 struct Scratch {
   PreTokenizer::Scratch pre_tokenizer;
   Bpe::Scratch bpe;
   std::string valid, normalized;
   std::vector<TextRange> data, inner_data;
-  std::vector<TextPart> segments, inner_segments;
+  std::vector<TextPart> parts, inner_parts;
 };
 
-// Where scratches wait for the next call. Thread-safe.
+// Scratches that wait for the next call. Thread-safe.
 class ScratchPool {
  public:
   std::unique_ptr<Scratch> take() {
@@ -63,10 +63,10 @@ Error corrupt(std::string_view name, std::string_view why) {
   return {ErrorCode::corrupt_data, fmt::format("{}: {}", name, why)};
 }
 
-// `text` with U+FFFD for what is not UTF-8; the ranges move along and take whole characters.
+// `text` with U+FFFD in place of invalid bytes. Adjusts the ranges, which then cover whole characters.
 void make_valid(std::string_view text, std::string& valid, std::vector<TextRange>& ranges) {
   std::vector<TextRange> moved(ranges.size(), TextRange{0, 0});
-  std::size_t begins = 0, ends = 0;  // how many are moved
+  std::size_t begins = 0, ends = 0;  // how many are adjusted
   valid.clear();
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t begin = valid.size();
@@ -89,7 +89,7 @@ void make_valid(std::string_view text, std::string& valid, std::vector<TextRange
   ranges.swap(moved);
 }
 
-// The parts of `data` inside of `range`, counted from its begin.
+// The parts of `data` inside `range`, relative to its beginning.
 void cut_ranges(std::span<const TextRange> data, TextRange range, std::vector<TextRange>& out) {
   out.clear();
   for (const TextRange& one : data) {
@@ -132,7 +132,7 @@ struct Tokenizer::Parts {
 };
 
 Status Tokenizer::Parts::build_bpe(const TokenizerFile& file, std::string_view name) {
-  const Json* model = &file.rest.find("model").value();  // it holds the vocabulary, so it is there
+  const Json* model = &file.rest.find("model").value();  // present, because it holds the vocabulary
   MF_TRY(const BpeOptions options, read_bpe_options(*model, fmt::format("{}: model", name)));
   std::array<std::optional<TokenId>, 256> byte_tokens{};
   std::size_t missing = 0;
@@ -155,7 +155,7 @@ Status Tokenizer::Parts::build_bpe(const TokenizerFile& file, std::string_view n
   return {};
 }
 
-// Of the vocabulary and of the added tokens together: an id is one token, a content is one token.
+// Checks that ids and contents are unique over the vocabulary and the added tokens together.
 Status Tokenizer::Parts::build_bytes(std::string_view name) {
   std::uint32_t size = 0;
   for (const TokenId id : vocabulary_ids) size = std::max(size, id.index() + 1);
@@ -174,10 +174,10 @@ Status Tokenizer::Parts::build_bytes(std::string_view name) {
     const auto number = vocabulary.find(token.content);
     const bool same = number && vocabulary_ids[*number] == token.id;
     if (added_by_id[id] != nullptr || (taken[id] && !same))
-      return corrupt(name, fmt::format("the id {} of the added token '{}' is another token's as well", id,
-                                       printable(token.content, 60)));
+      return corrupt(name, fmt::format("the id {} of the added token '{}' is also the id of another token",
+                                       id, printable(token.content, 60)));
     if (number && !same)
-      return corrupt(name, fmt::format("the added token '{}' has the id {}, and {} in the vocabulary",
+      return corrupt(name, fmt::format("the added token '{}' has the id {}, but {} in the vocabulary",
                                        printable(token.content, 60), id, vocabulary_ids[*number].index()));
     added_by_id[id] = &token;
     contents[id] = token.normalized ? normalizer.normalized(token.content) : token.content;
@@ -198,7 +198,7 @@ Status Tokenizer::Parts::build_added(std::string_view name) {
     std::ranges::sort(*patterns, {}, &AddedTokenSet::Pattern::text);
     const auto twice = std::ranges::adjacent_find(*patterns, {}, &AddedTokenSet::Pattern::text);
     if (twice != patterns->end())
-      return corrupt(name, fmt::format("the added token '{}' is there twice", printable(twice->text, 60)));
+      return corrupt(name, fmt::format("the added token '{}' occurs twice", printable(twice->text, 60)));
   }
   plain = AddedTokenSet(std::move(plain_patterns));
   normalized = AddedTokenSet(std::move(normalized_patterns));
@@ -210,7 +210,7 @@ Status Tokenizer::Parts::encode(std::string_view text, AddedTokens which, std::s
   const std::size_t before = out.size();
   std::unique_ptr<Scratch> scratch = pool.take();
   scratch->data.assign(data.begin(), data.end());
-  if (valid_utf8_prefix(text) != text.size()) {
+  if (!is_valid_utf8(text)) {
     make_valid(text, scratch->valid, scratch->data);
     text = scratch->valid;
   }
@@ -222,17 +222,17 @@ Status Tokenizer::Parts::encode(std::string_view text, AddedTokens which, std::s
 
 Status Tokenizer::Parts::encode_valid(std::string_view text, AddedTokens which, Scratch& scratch,
                                       std::vector<TokenId>& out) const {
-  scratch.segments.clear();
+  scratch.parts.clear();
   if (which == AddedTokens::none || plain.empty()) {
-    scratch.segments.push_back({nullptr, {0, text.size()}});
+    scratch.parts.push_back({nullptr, {0, text.size()}});
   } else {
-    plain.split(text, which == AddedTokens::ordinary, scratch.data, scratch.segments);
+    plain.split(text, which == AddedTokens::ordinary, scratch.data, scratch.parts);
   }
-  for (const TextPart& segment : scratch.segments) {
-    if (segment.token != nullptr) {
-      out.push_back(segment.token->id);
+  for (const TextPart& part : scratch.parts) {
+    if (part.token != nullptr) {
+      out.push_back(part.token->id);
     } else {
-      MF_TRY_STATUS(encode_between(text, segment.range, which, scratch, out));
+      MF_TRY_STATUS(encode_between(text, part.range, which, scratch, out));
     }
   }
   return {};
@@ -251,13 +251,13 @@ Status Tokenizer::Parts::encode_between(std::string_view text, TextRange range, 
   }
   if (!find_added) return encode_pieces(text, scratch, out);
 
-  scratch.inner_segments.clear();
-  normalized.split(text, which == AddedTokens::ordinary, scratch.inner_data, scratch.inner_segments);
-  for (const TextPart& segment : scratch.inner_segments) {
-    if (segment.token != nullptr) {
-      out.push_back(segment.token->id);
+  scratch.inner_parts.clear();
+  normalized.split(text, which == AddedTokens::ordinary, scratch.inner_data, scratch.inner_parts);
+  for (const TextPart& part : scratch.inner_parts) {
+    if (part.token != nullptr) {
+      out.push_back(part.token->id);
     } else {
-      const TextRange& inner = segment.range;
+      const TextRange& inner = part.range;
       MF_TRY_STATUS(encode_pieces(text.substr(inner.begin, inner.end - inner.begin), scratch, out));
     }
   }
@@ -294,7 +294,7 @@ Result<Tokenizer> Tokenizer::parse(std::string_view json, std::string_view name)
   for (const auto* tokens : {&parts->surroundings.begin, &parts->surroundings.end})
     for (const TokenId token : *tokens)
       if (token.index() >= parts->bytes->size())
-        return corrupt(name, fmt::format("post_processor: the id {} is no token's", token.index()));
+        return corrupt(name, fmt::format("post_processor: the id {} has no token", token.index()));
   return Tokenizer(std::move(parts));
 }
 

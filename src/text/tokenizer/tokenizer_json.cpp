@@ -1,4 +1,4 @@
-#include "text/tokenizer_json.h"
+#include "text/tokenizer/tokenizer_json.h"
 
 #include <fmt/format.h>
 
@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t kMaxStringBytes = 1u << 20;
 constexpr std::uint32_t kMaxDepth = 32;
 constexpr std::uint32_t kMaxOtherValues = 512 * 1024;  // outside of vocabulary and merges
-constexpr std::size_t kMaxMembers = 256;               // of an object there: keys are compared one by one
+constexpr std::size_t kMaxMembers = 256;               // of such an object; its keys are searched linearly
 constexpr std::size_t kMaxMerges = kMaxTokenIds;
 
 Error corrupt(std::string_view name, std::string_view why) {
@@ -35,16 +35,16 @@ Status check_tokens(std::string_view text, std::string_view name) {
                                        with_thousands(kMaxStringBytes), bad->at));
 }
 
-// Receives the parser's events. Each returns false to stop; `problem` then says why.
+// Receives the events of the parser. A handler returns false to stop after it sets `problem`.
 class Listener {
  public:
   using string_t = Json::string_t;
 
   Listener(std::string_view name, std::uint64_t seed) : vocabulary(seed), name_(name) {}
 
-  // A merge as the file has it.
+  // A merge as written in the file.
   struct MergeText {
-    std::uint32_t begin, middle, end;  // of both sides in `merge_texts`
+    std::uint32_t begin, middle, end;  // of its two sides in `merge_texts`
   };
   StringTable vocabulary;
   std::vector<TokenId> ids;
@@ -65,7 +65,7 @@ class Listener {
     if (value >= kMaxTokenIds)
       return refuse(fmt::format("the token '{}' has the id {}; at most {} ids are supported",
                                 printable(key_, 60), value, with_thousands(kMaxTokenIds)));
-    if (!vocabulary.add(key_)) return fail(fmt::format("the token '{}' is there twice", printable(key_, 60)));
+    if (!vocabulary.add(key_)) return fail(fmt::format("the token '{}' occurs twice", printable(key_, 60)));
     ids.push_back(TokenId{static_cast<std::uint32_t>(value)});
     return true;
   }
@@ -138,7 +138,7 @@ class Listener {
   enum class Place { elsewhere, vocabulary, merges, merge };
   struct Frame {
     Json value;
-    string_t key;  // of the member that is being read
+    string_t key;  // of the current member
   };
 
   bool fail(std::string_view why) {
@@ -190,7 +190,7 @@ class Listener {
     return true;
   }
 
-  // "left right"; a heading of the older files is skipped, as the reference does.
+  // "left right". The heading of older files is skipped, as in the reference.
   bool spaced_merge(std::string_view text) {
     if (text.starts_with("#version")) return true;
     const std::size_t space = text.find(' ');
@@ -226,7 +226,7 @@ Status check_ids(const Listener& read, std::string_view name) {
   for (std::uint32_t i = 0; i < read.ids.size(); ++i) {
     const std::uint32_t id = read.ids[i].index();
     if (seen[id])
-      return corrupt(name, fmt::format("the id {} of the token '{}' is another token's as well", id,
+      return corrupt(name, fmt::format("the id {} of the token '{}' is also the id of another token", id,
                                        printable(read.vocabulary[i], 60)));
     seen[id] = true;
   }

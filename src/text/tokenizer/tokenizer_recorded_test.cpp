@@ -1,13 +1,13 @@
-// Ids that the reference gave, recorded by tests/text/tokenizer_oracle_test.py --record, and those of the goldens
-// of Tern. They need nothing but the repository.
+// Compares with the ids of the reference, recorded by tests/text/tokenizer_oracle_test.py --record, and with
+// the goldens of Tern. Needs only the repository.
 
 #include <gtest/gtest.h>
 
 #include <fstream>
 #include <sstream>
 
-#include "text/detokenizer.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/detokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace moeflux {
 namespace {
@@ -70,7 +70,7 @@ TEST(TokenizerRecorded, EncodesTheChatPromptsOfTern) {
 
 class RecordedVocabulary : public testing::TestWithParam<std::pair<const char*, const char*>> {};
 
-TEST_P(RecordedVocabulary, GivesTheIdsOfTheReference) {
+TEST_P(RecordedVocabulary, MatchesTheIdsOfTheReference) {
   const auto& [name, path] = GetParam();
   const Tokenizer tokenizer = tokenizer_of(content_of(path));
   const auto cases = json_of(fmt::format("tests/goldens/tokenizer/{}.recorded.json", name));
@@ -91,8 +91,8 @@ INSTANTIATE_TEST_SUITE_P(TokenizerRecorded, RecordedVocabulary,
                                                    "tests/goldens/tokenizer/deepseek_v3.tokenizer.json")),
                          [](const auto& test) { return std::string(test.param.first); });
 
-// One small tokenizer for each feature: tests/text/features.py.
-TEST(TokenizerRecorded, HasEveryFeatureOfTheReference) {
+// One small tokenizer per feature: tests/text/features.py.
+TEST(TokenizerRecorded, SupportsEveryFeature) {
   const auto file = json_of("tests/goldens/tokenizer/features.json");
   ASSERT_GT(file["cases"].size(), 80u);
   for (const auto& recorded : file["cases"]) {

@@ -1,4 +1,4 @@
-#include "text/tokenizer_sections.h"
+#include "text/tokenizer/tokenizer_sections.h"
 
 #include <fmt/format.h>
 
@@ -7,25 +7,25 @@
 
 #include "base/object_reader.h"
 #include "base/printable.h"
-#include "text/tokenizer_json.h"
+#include "text/tokenizer/tokenizer_json.h"
 
 namespace moeflux {
 namespace {
 
-constexpr int kMaxDepth = 8;  // of sequences in sequences
+constexpr int kMaxDepth = 8;  // nested sequences
 
 Error unsupported_type(const ObjectReader& reader, std::string_view type) {
   return {ErrorCode::unsupported,
           fmt::format("{}: the type '{}' is not supported", reader.where(), printable(type, 40))};
 }
 
-// Calls `visit` for a section and, where it is a Sequence, for its members instead.
+// Calls `visit` for a section, or for the members of a Sequence.
 template <class Visit>
 Status visit_members(const Json& section, std::string_view where, std::string_view members_key, Visit&& visit,
                      int depth = 0) {
   MF_TRY(const ObjectReader reader, ObjectReader::as_object(section, std::string(where)));
   MF_TRY(const std::string type_text, reader.text("type"));
-  const std::string_view type = type_text;  // at -O3 g++ 12 takes a string from a Result for uninitialized
+  const std::string_view type = type_text;  // g++ 12 -O3 warns that a string from a Result is uninitialized
   if (type != "Sequence") return visit(reader, type);
   const Json* members = reader.value(members_key);
   if (members == nullptr || !members->is_array()) return reader.wrong(members_key, "an array");
@@ -54,7 +54,7 @@ Result<AddedToken> read_added_token(const Json& section, std::string where) {
   return token;
 }
 
-// {"SpecialToken": {"id": "<s>", ...}} stands for the ids that "special_tokens" gives to "<s>".
+// {"SpecialToken": {"id": "<s>", ...}} means the ids of "<s>" in "special_tokens".
 Status read_template(const ObjectReader& reader, Surroundings& into) {
   const Json* single = reader.value("single");
   if (single == nullptr || !single->is_array()) return reader.wrong("single", "an array");
@@ -107,7 +107,7 @@ Result<Normalizer> read_normalizer(const Json& section, std::string_view where) 
                               [&](const ObjectReader& reader, std::string_view type) -> Status {
                                 for (const auto& [name, form] : kForms)
                                   if (type == name) {
-                                    // The same once more changes nothing.
+                                    // Repeating a form changes nothing.
                                     if (forms.empty() || forms.back() != form) forms.push_back(form);
                                     return {};
                                   }
@@ -150,7 +150,8 @@ Result<Surroundings> read_post_processor(const Json& section, std::string_view w
   if (section.is_null()) return surroundings;
   MF_TRY_STATUS(visit_members(section, where, "processors",
                               [&](const ObjectReader& reader, std::string_view type) -> Status {
-                                if (type == "ByteLevel") return {};  // moves offsets, which nobody asks for
+                                if (type == "ByteLevel")
+                                  return {};  // only changes offsets, which are not used
                                 if (type == "TemplateProcessing") return read_template(reader, surroundings);
                                 return unsupported_type(reader, type);
                               }));

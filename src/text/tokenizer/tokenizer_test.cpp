@@ -1,4 +1,4 @@
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -7,8 +7,8 @@
 #include <sstream>
 #include <thread>
 
-#include "base/expect_contract.h"
-#include "text/testing/small_tokenizer.h"
+#include "base/testing/expect_contract.h"
+#include "text/tokenizer/testing/small_tokenizer.h"
 
 namespace moeflux {
 namespace {
@@ -44,7 +44,7 @@ TestJson with_added(const TestJson& tokens) {
   return json;
 }
 
-TEST(Tokenizer, KnowsItsTokens) {
+TEST(Tokenizer, FindsItsTokens) {
   const Tokenizer tokenizer =
       parsed(with_added({added_token(300, "<|end|>", true), added_token(302, "<think>")}));
   EXPECT_EQ(tokenizer.vocabulary_size(), 303u);
@@ -61,14 +61,14 @@ TEST(Tokenizer, KnowsItsTokens) {
   EXPECT_EQ(tokenizer.token_bytes()[TokenId{302}], "<think>");
 }
 
-TEST(Tokenizer, FindsTheAddedTokensThatItMay) {
+TEST(Tokenizer, FindsTheRequestedAddedTokens) {
   const Tokenizer tokenizer = parsed(with_added({added_token(300, "<e>", true), added_token(301, "<t>")}));
   EXPECT_EQ(encoded(tokenizer, "<e><t>"), (Ids{300, 301}));
   EXPECT_EQ(encoded(tokenizer, "<e><t>", AddedTokens::ordinary), (Ids{'<', 'e', '>', 301}));
   EXPECT_EQ(encoded(tokenizer, "<e><t>", AddedTokens::none), (Ids{'<', 'e', '>', '<', 't', '>'}));
 }
 
-TEST(Tokenizer, AppendsToWhatIsThere) {
+TEST(Tokenizer, AppendsToTheOutput) {
   const Tokenizer tokenizer = parsed(small_tokenizer_json());
   std::vector<TokenId> tokens{TokenId{5}};
   ASSERT_TRUE(tokenizer.encode("a", AddedTokens::all, tokens).has_value());
@@ -91,7 +91,7 @@ TEST(Tokenizer, ReadsVocabularyAndMergesInAnyOrder) {
   EXPECT_EQ(encoded(parsed(json), "hell"), (Ids{258}));
 }
 
-TEST(Tokenizer, TakesATokenWholeWhenMergesAreIgnored) {
+TEST(Tokenizer, UsesAWholeTokenIfMergesAreIgnored) {
   TestJson json = small_tokenizer_json();
   json["model"]["vocab"]["xyz\u0120"] = 400;
   EXPECT_EQ(encoded(parsed(json), "xyz "), (Ids{'x', 'y', 'z', ' '}));
@@ -105,7 +105,7 @@ TEST(Tokenizer, ReplacesBytesThatAreNotUtf8) {
   EXPECT_EQ(encoded(tokenizer, "a\xC3z\xFF"), encoded(tokenizer, "a\uFFFDz\uFFFD"));
 }
 
-TEST(Tokenizer, RecordsWhatATemplateWouldAdd) {
+TEST(Tokenizer, ReportsTheTokensOfThePostProcessor) {
   TestJson json = with_added({added_token(300, "<s>", true), added_token(301, "</s>", true)});
   const auto special = [](const char* name) {
     return TestJson{{"SpecialToken", {{"id", name}, {"type_id", 0}}}};
@@ -130,13 +130,13 @@ TEST(TokenizerData, FindsNoAddedTokenThatTouchesData) {
   EXPECT_EQ(encoded(tokenizer, "<e><e><e>", {{3, 6}}), (Ids{300, '<', 'e', '>', 300}));
   for (const TextRange inside : {TextRange{0, 3}, TextRange{0, 1}, TextRange{1, 2}, TextRange{2, 3}})
     EXPECT_EQ(encoded(tokenizer, "<e>", {inside}), text);
-  // Of two that begin at a place the one that stays outside is found.
+  // Of two tokens that begin together, the one outside of the data is found.
   EXPECT_EQ(encoded(tokenizer, "<e>+", {{3, 4}}), (Ids{300, '+'}));
   EXPECT_EQ(encoded(tokenizer, "<e>+", {{4, 4}}), (Ids{301}));
-  EXPECT_EQ(encoded(tokenizer, "<e>", {{1, 1}}), (Ids{300}));  // an empty range is nothing to touch
+  EXPECT_EQ(encoded(tokenizer, "<e>", {{1, 1}}), (Ids{300}));  // an empty range touches nothing
 }
 
-TEST(TokenizerData, DoesNotCutTextApart) {
+TEST(TokenizerData, DoesNotSplitText) {
   const Tokenizer tokenizer = parsed(small_tokenizer_json());
   EXPECT_EQ(encoded(tokenizer, "hell", {{1, 3}}), (Ids{258}));
   TestJson json = small_tokenizer_json();
@@ -152,7 +152,7 @@ TEST(TokenizerData, TakesNoWhiteSpaceFromData) {
   EXPECT_EQ(encoded(tokenizer, "  <e>  ", {{0, 1}, {6, 7}}), (Ids{' ', 300, ' '}));
 }
 
-TEST(TokenizerData, FollowsTheDataThroughNormalizationAndReplacement) {
+TEST(TokenizerData, AdjustsTheDataToNormalizationAndReplacement) {
   TestJson json = with_added({added_token(300, "<e>", true, true), added_token(301, "[e]", true)});
   json["normalizer"] = {{"type", "NFC"}};
   const Tokenizer tokenizer = parsed(json);
@@ -161,20 +161,20 @@ TEST(TokenizerData, FollowsTheDataThroughNormalizationAndReplacement) {
   EXPECT_EQ(encoded(tokenizer, "e\u0301<e>e\u0301<e>", {{6, 12}}),
             (Ids{0xC3, 0xA9, 300, 0xC3, 0xA9, '<', 'e', '>'}));
   EXPECT_EQ(encoded(tokenizer, "<e>\u212B", {{3, 6}}), (Ids{300, 0xC3, 0x85}));
-  // A byte that is not UTF-8 grows to three.
+  // An invalid byte becomes three.
   EXPECT_EQ(encoded(tokenizer, "\xFF[e]\xFF[e]", {{0, 1}}),
             (Ids{0xEF, 0xBF, 0xBD, 301, 0xEF, 0xBF, 0xBD, 301}));
   EXPECT_EQ(encoded(tokenizer, "\xFF[e]\xFF[e]", {{4, 6}}),
             (Ids{0xEF, 0xBF, 0xBD, 301, 0xEF, 0xBF, 0xBD, '[', 'e', ']'}));
 }
 
-TEST(TokenizerData, RequiresRangesInTheirOrder) {
+TEST(TokenizerData, RequiresRangesInOrder) {
   const Tokenizer tokenizer = parsed(small_tokenizer_json());
   EXPECT_CONTRACT(encoded(tokenizer, "abc", {{1, 2}, {0, 1}}), "ranges of data are ascending and disjoint");
   EXPECT_CONTRACT(encoded(tokenizer, "abc", {{1, 4}}), "ranges of data lie in the text");
 }
 
-// Text out of parts that tokens, normalization and patterns care about.
+// Text of pieces that affect tokens, normalization and patterns.
 rc::Gen<std::string> texts() {
   return rc::gen::map(
       rc::gen::container<std::vector<std::string>>(rc::gen::elementOf(std::vector<std::string>{
@@ -184,7 +184,7 @@ rc::Gen<std::string> texts() {
       [](const std::vector<std::string>& parts) { return fmt::format("{}", fmt::join(parts, "")); });
 }
 
-RC_GTEST_PROP(TokenizerData, GivesTheTokensOfAllWhereNoAddedTokenTouchesData, ()) {
+RC_GTEST_PROP(TokenizerData, MatchesAllIfNoAddedTokenTouchesData, ()) {
   static const Tokenizer tokenizer = tern();
   const std::string before = *texts(), after = *texts();
   std::string data = *texts();
@@ -194,14 +194,14 @@ RC_GTEST_PROP(TokenizerData, GivesTheTokensOfAllWhereNoAddedTokenTouchesData, ()
             encoded(tokenizer, text));
 }
 
-RC_GTEST_PROP(TokenizerData, GivesTheTokensOfNoneWhereAllIsData, ()) {
+RC_GTEST_PROP(TokenizerData, MatchesNoneIfEverythingIsData, ()) {
   static const Tokenizer tokenizer = tern();
   const std::string text = *texts();
   RC_ASSERT(encoded(tokenizer, text, {{0, text.size()}}) == encoded(tokenizer, text, AddedTokens::none));
 }
 
-// Any Unicode text comes back; Tern normalizes, so the text that comes back is the normalized one, once.
-RC_GTEST_PROP(Tokenizer, GivesBackTheTextThatItEncoded, ()) {
+// Any Unicode text round-trips. Tern normalizes, so the result is the normalized text.
+RC_GTEST_PROP(Tokenizer, DecodesTheTextThatItEncoded, ()) {
   static const Tokenizer plain = parsed(small_tokenizer_json()), normalizing = tern();
   std::string text;
   for (const auto code : *rc::gen::container<std::vector<std::uint32_t>>(rc::gen::oneOf(
@@ -218,7 +218,7 @@ RC_GTEST_PROP(Tokenizer, GivesBackTheTextThatItEncoded, ()) {
   RC_ASSERT(round_trip(normalizing, once) == once);
 }
 
-TEST(Tokenizer, EncodesLongRunsOfAnything) {
+TEST(Tokenizer, EncodesLongRuns) {
   const Tokenizer tokenizer = tern();
   for (const std::string_view unit :
        {"a", " ", "\n", "\u0301", "\u65e5", "1", "=", "\U0001F44D", " \n", "a\u0301", "\xFF", "<|im_end|>"}) {
@@ -230,7 +230,7 @@ TEST(Tokenizer, EncodesLongRunsOfAnything) {
   }
 }
 
-TEST(Tokenizer, IsSharedByThreads) {
+TEST(Tokenizer, IsThreadSafe) {
   const Tokenizer tokenizer = tern();
   std::vector<std::string> inputs;
   for (int i = 0; i < 40; ++i)

@@ -1,11 +1,11 @@
-#include "text/utf8_stream.h"
+#include "text/unicode/utf8_stream.h"
 
-#include "text/utf8.h"
+#include "text/unicode/utf8.h"
 
 namespace moeflux {
 
 void Utf8Stream::push(std::string_view bytes, std::string& text) {
-  // The character that was begun, a byte at a time: it needs three more at most.
+  // First the rest of the held character, byte by byte; it needs three more at most.
   while (held_ > 0 && !bytes.empty()) {
     begun_[held_++] = bytes.front();
     const Utf8Step step = utf8_step({begun_.data(), held_});
@@ -17,7 +17,7 @@ void Utf8Stream::push(std::string_view bytes, std::string& text) {
       text.append(begun_.data(), held_);
       bytes.remove_prefix(1);
     } else {
-      text += kReplacementCharacter;  // for what was held; the byte that does not fit begins anew
+      text += kReplacementCharacter;  // for the held bytes; the byte that does not fit begins a new character
     }
     held_ = 0;
   }

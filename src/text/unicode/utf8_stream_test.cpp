@@ -1,9 +1,9 @@
-#include "text/utf8_stream.h"
+#include "text/unicode/utf8_stream.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
-#include "text/utf8.h"
+#include "text/unicode/utf8.h"
 
 namespace moeflux {
 namespace {
@@ -30,11 +30,11 @@ TEST(Utf8Stream, ReplacesACharacterThatNeverEnds) {
   EXPECT_EQ(text, "a\uFFFDb");
   stream.finish(text);
   EXPECT_EQ(text, "a\uFFFDb\uFFFD");
-  stream.push("\x82", text);  // as new: nothing of before is left
+  stream.push("\x82", text);  // as new
   EXPECT_EQ(text, "a\uFFFDb\uFFFD\uFFFD");
 }
 
-// Bytes of which many are parts of characters.
+// Random bytes, many of them parts of characters.
 rc::Gen<std::string> bytes() {
   return rc::gen::container<std::string>(
       rc::gen::map(rc::gen::oneOf(rc::gen::inRange(0, 256),
@@ -43,17 +43,17 @@ rc::Gen<std::string> bytes() {
                    [](int byte) { return static_cast<char>(byte); }));
 }
 
-RC_GTEST_PROP(Utf8Stream, GivesTheSameTextHoweverTheBytesAreCut, ()) {
+RC_GTEST_PROP(Utf8Stream, GivesTheSameTextForEveryCutOfTheBytes, ()) {
   const std::string all = *bytes();
   std::string whole, pieces;
   append_lossy(whole, all);
   Utf8Stream stream;
   for (std::size_t at = 0; at < all.size();) {
-    const auto length = *rc::gen::inRange<std::size_t>(1, 7);  // never 0: small cases would not end
+    const auto length = *rc::gen::inRange<std::size_t>(1, 7);  // never 0, or small cases would not end
     stream.push({}, pieces);
     stream.push(std::string_view(all).substr(at, length), pieces);
     RC_ASSERT(stream.held_back() <= 3);
-    RC_ASSERT(valid_utf8_prefix(pieces) == pieces.size());
+    RC_ASSERT(is_valid_utf8(pieces));
     RC_ASSERT(whole.starts_with(pieces));
     at += length;
   }

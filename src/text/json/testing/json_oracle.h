@@ -1,12 +1,12 @@
 #pragma once
-// What JsonAutomaton must accept, told by another parser (nlohmann) and a plain reading of the limits. Test
+// What a JsonAutomaton in object mode must accept: nlohmann's parser plus a plain check of the limits. Test
 // code only.
 
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 
-#include "sampling/json_automaton.h"
+#include "text/json/json_automaton.h"
 
 namespace moeflux {
 
@@ -43,8 +43,8 @@ inline bool within_limits(std::string_view text, JsonObjectLimits limits) {
   return true;
 }
 
-// One object, nothing after it, within the limits. nlohmann also takes a byte order mark, and a NUL for the
-// end.
+// One object, nothing after it, within the limits. nlohmann also accepts a byte order mark and takes a NUL as
+// the end.
 inline bool should_accept(std::string_view text, JsonObjectLimits limits = {}) {
   if (text.empty() || text.back() != '}' || text.find('\0') != std::string_view::npos) return false;
   const std::size_t first = text.find_first_not_of(" \n\r\t");
@@ -57,14 +57,13 @@ inline bool accepts(std::string_view text, JsonObjectLimits limits = {}) {
   return automaton.accept(text) && automaton.complete();
 }
 
-// Bytes that complete the object from wherever the automaton is; empty when there are none, which must not
-// be.
+// Bytes that complete the object from the automaton's state; empty if there are none, which is a bug.
 inline std::string closing(JsonAutomaton automaton) {
   constexpr std::string_view kWays = "\"}]:0\\udcelrsa{\x80\x90\xA0";
   std::string bytes;
   while (!automaton.complete()) {
     std::size_t way = 0;
-    while (way < kWays.size() && !automaton.accept(static_cast<unsigned char>(kWays[way]))) ++way;
+    while (way < kWays.size() && !automaton.accept(kWays[way])) ++way;
     if (way == kWays.size() || bytes.size() > 1000) return "";
     bytes += kWays[way];
   }

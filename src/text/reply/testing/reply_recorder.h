@@ -1,5 +1,5 @@
 #pragma once
-// What a ReplyParser tells of a reply, in lines that a test can compare. Test code only.
+// The events of a ReplyParser as lines that a test can compare. Test code only.
 
 #include <fmt/format.h>
 
@@ -15,22 +15,22 @@
 
 #include "base/check.h"
 #include "base/overloaded.h"
-#include "text/json_scanner.h"
-#include "text/reply_parser.h"
+#include "text/json/json_automaton.h"
+#include "text/reply/reply_parser.h"
 
 namespace moeflux {
 
-struct ToldReply {
+struct RecordedReply {
   // "text: ...", "reasoning: ...", "started 0: NAME", "arguments 0: JSON", "finished 0: NAME JSON",
-  // "abandoned 0"; neighbours of one kind are joined.
+  // "abandoned 0". Adjacent lines of one kind are joined.
   std::vector<std::string> lines;
-  std::string text;                // all of it
-  std::string reasoning;           // all of it
-  std::vector<std::string> calls;  // that finished: "NAME JSON"
+  std::string text;                // concatenated
+  std::string reasoning;           // concatenated
+  std::vector<std::string> calls;  // the finished ones: "NAME JSON"
   ReplyEnd end;
-  std::size_t unread_bytes = 0;  // summed up over the pushes
+  std::size_t unread_bytes = 0;  // summed over all pushes
 
-  bool same_as(const ToldReply& other) const {
+  bool same_as(const RecordedReply& other) const {
     return lines == other.lines && end.finished_calls == other.end.finished_calls &&
            end.malformed_calls == other.end.malformed_calls &&
            end.incomplete_call == other.end.incomplete_call &&
@@ -38,18 +38,18 @@ struct ToldReply {
   }
 };
 
-// Writes down events, and holds them to their contracts.
-class ReplyListener {
+// Records events and checks their contracts.
+class ReplyRecorder {
  public:
-  void hear(const ReplyEvent& event) {
+  void record(const ReplyEvent& event) {
     std::visit(overloaded{
                    [&](const ReplyText& e) {
                      add("text: ", e.text);
-                     told_.text += e.text;
+                     reply_.text += e.text;
                    },
                    [&](const ReplyReasoning& e) {
                      add("reasoning: ", e.text);
-                     told_.reasoning += e.text;
+                     reply_.reasoning += e.text;
                    },
                    [&](const ToolCallStarted& e) {
                      MF_REQUIRE(!in_call_ && e.index == next_index_++, "calls are counted as they start");
@@ -69,45 +69,45 @@ class ReplyListener {
                      MF_REQUIRE(e.arguments_json.starts_with('{') && is_json(e.arguments_json),
                                 "arguments are an object");
                      in_call_ = false;
-                     told_.calls.push_back(fmt::format("{} {}", e.name, e.arguments_json));
-                     add(fmt::format("finished {}: ", e.index), told_.calls.back());
+                     reply_.calls.push_back(fmt::format("{} {}", e.name, e.arguments_json));
+                     add(fmt::format("finished {}: ", e.index), reply_.calls.back());
                    },
                    [&](const ToolCallAbandoned& e) {
                      MF_REQUIRE(in_call_ && e.index + 1 == next_index_, "the call that started is abandoned");
                      in_call_ = false;
-                     told_.lines.push_back(fmt::format("abandoned {}", e.index));
+                     reply_.lines.push_back(fmt::format("abandoned {}", e.index));
                      kind_.clear();
                    },
                },
                event);
   }
 
-  ToldReply take(ReplyEnd end) {
+  RecordedReply take(ReplyEnd end) {
     MF_REQUIRE(!in_call_, "a call that starts finishes or is abandoned");
-    told_.end = end;
-    return std::move(told_);
+    reply_.end = end;
+    return std::move(reply_);
   }
 
  private:
   void add(std::string_view kind, std::string_view text) {
     MF_REQUIRE(!text.empty(), "no event is empty");
-    if (kind != kind_) told_.lines.emplace_back(kind);
+    if (kind != kind_) reply_.lines.emplace_back(kind);
     kind_ = kind;
-    told_.lines.back() += text;
+    reply_.lines.back() += text;
   }
 
-  ToldReply told_;
+  RecordedReply reply_;
   std::string kind_;  // of the last line
   bool in_call_ = false;
   std::uint32_t next_index_ = 0;
   std::string fragments_;
 };
 
-inline ToldReply told_of(std::span<const std::string_view> pieces, ReplyFormat format,
-                         const ToolSchemas& schemas, ReplyLimits limits = {}) {
+inline RecordedReply record_reply(std::span<const std::string_view> pieces, ReplyFormat format,
+                                  const ToolSchemas& schemas, ReplyLimits limits = {}) {
   ReplyParser parser(format, schemas, limits);
-  ReplyListener listener;
-  const auto sink = [&](const ReplyEvent& event) { listener.hear(event); };
+  ReplyRecorder recorder;
+  const auto sink = [&](const ReplyEvent& event) { recorder.record(event); };
   std::size_t unread = 0;
   for (const std::string_view piece : pieces) {
     parser.push(piece, sink);
@@ -115,9 +115,9 @@ inline ToldReply told_of(std::span<const std::string_view> pieces, ReplyFormat f
     unread += parser.unread_bytes();
   }
   const ReplyEnd end = parser.finish(sink);
-  ToldReply told = listener.take(end);
-  told.unread_bytes = unread;
-  return told;
+  RecordedReply reply = recorder.take(end);
+  reply.unread_bytes = unread;
+  return reply;
 }
 
 inline std::vector<std::string_view> in_single_bytes(std::string_view text) {

@@ -1,4 +1,4 @@
-#include "text/jinja/binding.h"
+#include "text/template/jinja/binding.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "text/jinja/budget.h"
+#include "text/template/jinja/budget.h"
 
 #include <fmt/format.h>
 

@@ -1,8 +1,8 @@
 #pragma once
-// What one rendering has spent of its limits.
+// A Budget counts what one rendering has used of its limits.
 //
-// Steps and work only grow; memory is given back by the Charge of each value when it dies. One thread at a
-// time.
+// Steps and work only grow; the Charge of each value returns its memory when the value is destroyed. One
+// thread at a time.
 
 #include <cstddef>
 #include <cstdint>
@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "base/result.h"
-#include "text/jinja/limits.h"
+#include "text/template/jinja/limits.h"
 
 namespace moeflux::jinja {
 
@@ -22,16 +22,16 @@ class Budget {
 
   const Limits& limits() const { return limits_; }
 
-  // `count` more nodes are evaluated.
+  // Counts `count` evaluated nodes.
   Status step(std::uint64_t count = 1);
-  // An operation reads or writes `bytes`.
+  // Counts an operation that reads or writes `bytes`.
   Status work(std::uint64_t bytes);
-  // A string or a container of `bytes` is about to be made.
+  // Checks the size of a string or container before it is made.
   Status room(std::uint64_t bytes) const;
-  // The error for a text that did not fit its builder.
+  // The error for a text that exceeds its builder's limit.
   Error too_long() const;
 
-  // Takes memory for a value; a Charge gives it back.
+  // Takes memory for a value; a Charge returns it.
   Status take(std::size_t bytes);
   void give_back(std::size_t bytes) { memory_ -= bytes; }
 
@@ -42,8 +42,8 @@ class Budget {
   std::size_t memory_ = 0;
 };
 
-// Memory that is given back when the value that took it dies. Without a budget: of a template, not of a
-// rendering.
+// The memory of one value, returned to the budget on destruction. Has no budget if the value belongs to a
+// template instead of a rendering.
 class Charge {
  public:
   Charge() = default;

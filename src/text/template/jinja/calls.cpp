@@ -1,26 +1,26 @@
-// Attributes, and what can be called: macros, functions, loops.
+// Attributes, and calls of macros, functions and loops.
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "base/printable.h"
-#include "text/jinja/binding.h"
-#include "text/jinja/evaluation.h"
-#include "text/jinja/formatting.h"
-#include "text/jinja/methods.h"
-#include "text/jinja/operators.h"
-#include "text/jinja/strftime.h"
+#include "text/template/jinja/binding.h"
+#include "text/template/jinja/builtins/formatting.h"
+#include "text/template/jinja/builtins/methods.h"
+#include "text/template/jinja/builtins/strftime.h"
+#include "text/template/jinja/evaluation.h"
+#include "text/template/jinja/operators.h"
 
 namespace moeflux::jinja {
 namespace {
 
-// As Jinja calls an object in messages.
+// The name of an object in Jinja's messages.
 std::string described(const Value& object) {
   return object.is_none() ? "None" : fmt::format("{} object", type_name(object));
 }
 
-// The entries of dict(...) and namespace(...): of a dict or of pairs, then the named arguments.
+// The entries of dict(...) and namespace(...): those of a dict or of pairs, then the named arguments.
 Result<std::vector<std::pair<Value, Value>>> dict_entries(std::string_view function,
                                                           const Arguments& arguments, const Heap& heap) {
   std::vector<std::pair<Value, Value>> out;
@@ -58,7 +58,7 @@ Result<Value> Evaluation::make_method(const Value& self, std::string_view name) 
   return Value(Kind::callable, std::move(object));
 }
 
-// What Python's getattr() would find, if anything.
+// Python's getattr(), or nothing.
 Result<std::optional<Value>> Evaluation::python_attribute(const Value& object, std::string_view name) {
   if (object.is(Kind::name_space)) {
     const Value* found = object.name_space().find(name);
@@ -277,7 +277,7 @@ Result<std::optional<Value>> Evaluation::loop_attribute(const Value& loop, std::
   if (name != "cycle" && name != "changed") return std::optional<Value>();
   if (name == "changed" && (loops_.empty() || loops_.back() != loop.object())) {
     MF_TRY_STATUS(budget_.take(sizeof(LoopObject)));
-    loops_.push_back(loop.object());  // it remembers values, which may refer to it
+    loops_.push_back(loop.object());  // it stores values, which may refer to it
   }
   MF_TRY(Value method, make_method(loop, name));
   return std::optional<Value>(std::move(method));

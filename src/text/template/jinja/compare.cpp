@@ -1,11 +1,11 @@
-// Equality, order and membership, by Python's rules.
+// Equality, order and membership as in Python.
 
 #include <fmt/format.h>
 #include <string.h>
 
 #include <algorithm>
 
-#include "text/jinja/value.h"
+#include "text/template/jinja/value.h"
 
 namespace moeflux::jinja {
 namespace {
@@ -69,7 +69,7 @@ Result<std::partial_ordering> order(const Value& a, const Value& b, Budget& budg
   if (a.is_number() && b.is_number()) return exact(a) <=> exact(b);
   if (a.is_string() && b.is_string()) {
     MF_TRY_STATUS(budget.work(std::min(a.bytes().size(), b.bytes().size())));
-    return std::partial_ordering(a.bytes() <=> b.bytes());  // UTF-8 sorts as its code points do
+    return std::partial_ordering(a.bytes() <=> b.bytes());  // UTF-8 sorts like its code points
   }
   const bool lists = is_listlike(a) && is_listlike(b) && a.sequence().kind == b.sequence().kind &&
                      a.sequence().kind != SequenceKind::range;
@@ -91,14 +91,14 @@ Result<bool> contains(const Value& container, const Value& item, Budget& budget)
       return type_error(fmt::format("'in' looks for a string in a string, not for a '{}'", type_name(item)));
     }
     MF_TRY_STATUS(budget.work(container.bytes().size() + item.bytes().size()));
-    // memmem, because it is linear for every needle.
+    // memmem is linear for every needle.
     return item.bytes().empty() || memmem(container.bytes().data(), container.bytes().size(),
                                           item.bytes().data(), item.bytes().size()) != nullptr;
   }
   if (container.is_dict()) {
     if (item.is_string()) MF_TRY_STATUS(budget.work(item.bytes().size()));
     if (DictObject::is_key(item)) return container.dict().find(item) != nullptr;
-    // Python finds those that it could use as a key missing; the others are an error.
+    // In Python a hashable item is absent and any other one is an error.
     const bool is_list = item.is_dict() || item.is_sequence(SequenceKind::list);
     if (!is_list) return false;
     return type_error(fmt::format("a '{}' cannot be the key of a dict", type_name(item)));

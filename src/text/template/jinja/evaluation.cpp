@@ -1,4 +1,4 @@
-#include "text/jinja/evaluation.h"
+#include "text/template/jinja/evaluation.h"
 
 #include <fmt/format.h>
 
@@ -6,15 +6,15 @@
 
 #include "base/overloaded.h"
 #include "base/printable.h"
-#include "text/jinja/formatting.h"
+#include "text/template/jinja/builtins/formatting.h"
 
 namespace moeflux::jinja {
 namespace {
 
-// Functions of the evaluation inside each other, two or three a level of the template: what the stack of a
-// thread holds even in a build with sanitizers.
+// The nesting of evaluation functions, two or three per level of the template. Fits the stack of a thread
+// even in a build with sanitizers.
 constexpr std::uint32_t kDeepestNesting = 1000;
-// What a remembered scope, macro or namespace takes beside its values.
+// The memory of a captured scope, macro or namespace besides its values.
 constexpr std::size_t kRememberedBytes = 512;
 
 }  // namespace
@@ -29,7 +29,7 @@ Evaluation::Evaluation(const Ast& ast, const Limits& limits, std::optional<std::
       output_(limits.string_bytes) {}
 
 Evaluation::~Evaluation() {
-  // Everything that can contain itself is held here, so emptying one never destroys the next.
+  // These lists hold every object that can contain itself, so clearing one object never destroys the next.
   for (const auto& one : namespaces_) one->entries.clear();
   for (const auto& one : captured_scopes_) one->names.clear();
   for (const auto& one : loops_) {
@@ -41,7 +41,7 @@ Evaluation::~Evaluation() {
 }
 
 Result<MarkedText> Evaluation::run() {
-  // The variables stay where they are; what the template sets goes on top of them.
+  // The template sets names in a scope above the variables.
   scope_ = inner_scope();
   hide(ast_.hidden);
   MF_TRY_STATUS(execute(ast_.body));
@@ -65,7 +65,7 @@ std::shared_ptr<Scope> Evaluation::inner_scope() const {
   return out;
 }
 
-// In the scope that a block has just begun with.
+// Hides names in the new scope of a block.
 void Evaluation::hide(const HiddenNames& names) {
   for (const std::string& name : names)
     scope_->names.emplace(name, Heap::undefined(fmt::format("'{}' is undefined", printable(name, 60))));
@@ -144,7 +144,7 @@ Status Evaluation::execute(const For& statement) {
   return run_loop(statement, iterable, 0);
 }
 
-// The elements that the loop's condition lets through.
+// The elements that satisfy the loop's condition.
 Result<std::vector<Value>> Evaluation::loop_items(const For& statement, const Value& iterable) {
   MF_TRY(std::vector<Value> items, elements(iterable, heap_));
   if (statement.condition == nullptr) return items;
@@ -174,7 +174,7 @@ Status Evaluation::run_loop(const For& statement, const Value& iterable, std::ui
   const Value value(Kind::loop, loop);
   MF_TRY(const bool any, run_loop_turns(statement, value, outer));
   scope_ = outer;
-  // As Jinja has it: also when every turn ended in `break` or `continue`.
+  // As in Jinja, also if every iteration ended in `break` or `continue`.
   if (!any) MF_TRY_STATUS(execute_scoped(statement.otherwise, statement.hidden_otherwise));
   return {};
 }
@@ -229,7 +229,7 @@ Status Evaluation::set_namespace(const Target& target, Value value) {
 
 Result<Value> Evaluation::captured(FunctionRef<Status()> body) {
   TextBuilder outer = std::move(output_);
-  output_ = TextBuilder(outer.left());  // all open outputs together stay within the limit
+  output_ = TextBuilder(outer.left());  // the limit applies to all open outputs together
   const std::shared_ptr<Scope> scope = scope_;
   scope_ = inner_scope();
   MF_TRY_STATUS(body());

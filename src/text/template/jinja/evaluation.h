@@ -1,9 +1,9 @@
 #pragma once
-// One rendering of one template: names, output, budget.
+// An Evaluation is one rendering of one template: its names, output and budget.
 //
-// Walks the tree and writes to the innermost of the open outputs: of the template, of a macro, of a block
-// that is captured. An error stops everything; the innermost place that knows its line puts it in front. Used
-// once, by one thread; refers to the template, which outlives it.
+// It walks the tree and writes to the innermost open output: of the template, a macro or a captured block. An
+// error ends the rendering; the innermost node that has a line prefixes the message with it. Used once, by
+// one thread. Refers to the template, which outlives it.
 
 #include <ctime>
 #include <memory>
@@ -13,22 +13,22 @@
 #include <vector>
 
 #include "base/function_ref.h"
-#include "text/jinja/ast.h"
-#include "text/jinja/callable.h"
-#include "text/jinja/limits.h"
-#include "text/jinja/value.h"
+#include "text/template/jinja/builtins/callable.h"
+#include "text/template/jinja/limits.h"
+#include "text/template/jinja/syntax/ast.h"
+#include "text/template/jinja/value.h"
 
 namespace moeflux::jinja {
 
 class Evaluation {
  public:
-  // `now`: the local time that strftime_now() tells, if it may.
+  // `now`: the local time for strftime_now(), which fails without it.
   Evaluation(const Ast& ast, const Limits& limits, std::optional<std::tm> now);
   ~Evaluation();
   Evaluation(const Evaluation&) = delete;
   Evaluation& operator=(const Evaluation&) = delete;
 
-  // Before run(). `name` outlives the evaluation.
+  // Defines a variable. Must precede run(). `name` outlives the evaluation.
   void define(std::string_view name, Value value) { top_->names.insert_or_assign(name, std::move(value)); }
   Result<MarkedText> run();
 
@@ -39,10 +39,10 @@ class Evaluation {
   Result<Value> call(const Value& function, Arguments arguments);
   Result<Value> attribute(const Value& object, std::string_view name);  // x.name
   Result<Value> item(const Value& object, const Value& key);            // x[key]
-  // Around whatever may come back here: bounds how deep that goes, whatever the template does.
+  // Enclose everything that may recurse into the evaluation, to bound the recursion of any template.
   Status deeper();
   void shallower() { --nesting_; }
-  // A namespace lives until the end, so that one that contains itself is taken apart then.
+  // Namespaces live until the end of the evaluation, which breaks their cycles.
   Result<Value> make_namespace(std::vector<std::pair<std::string, Value>> entries);
 
  private:
@@ -55,7 +55,7 @@ class Evaluation {
   Result<Flow> execute(const If& statement);
   Status execute(const For& statement);
   Status run_loop(const For& statement, const Value& iterable, std::uint32_t level);
-  // Whether a turn ran to its end.
+  // True if an iteration ran to its end.
   Result<bool> run_loop_turns(const For& statement, const Value& loop, const std::shared_ptr<Scope>& outer);
   Result<std::vector<Value>> loop_items(const For& statement, const Value& iterable);
   Status execute(const SetBlock& statement);
@@ -66,7 +66,7 @@ class Evaluation {
   Status print(const Value& value);
   Status assign(const Target& target, Value value);
   Status set_namespace(const Target& target, Value value);
-  // What `body` writes, in a scope of its own.
+  // The output of `body`, which runs in its own scope.
   Result<Value> captured(FunctionRef<Status()> body);
 
   // Expressions.
@@ -106,16 +106,16 @@ class Evaluation {
   void hide(const HiddenNames& names);
 
   const Ast& ast_;
-  Budget budget_;  // before all values, which give their memory back to it
+  Budget budget_;  // declared before all values, which return their memory to it
   Heap heap_;
   const std::optional<std::tm> now_;
   std::shared_ptr<Scope> top_;
   std::shared_ptr<Scope> scope_;
   TextBuilder output_;
-  std::uint32_t nesting_ = 0;  // of this class's functions inside each other
-  std::uint32_t calls_ = 0;    // of macros inside each other
-  bool located_ = false;       // the error that is on its way has its line
-  // What can be part of a cycle; the destructor empties it.
+  std::uint32_t nesting_ = 0;  // nesting of this class's functions
+  std::uint32_t calls_ = 0;    // nesting of macro calls
+  bool located_ = false;       // the error being returned already has its line
+  // Everything that can be part of a cycle. The destructor clears it.
   std::vector<std::shared_ptr<NamespaceObject>> namespaces_;
   std::vector<std::shared_ptr<Scope>> captured_scopes_;
   std::vector<std::shared_ptr<Object>> loops_;

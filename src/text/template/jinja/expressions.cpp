@@ -1,13 +1,13 @@
-// The values of expressions.
+// Evaluates expressions.
 
 #include <fmt/format.h>
 
 #include "base/printable.h"
-#include "text/jinja/evaluation.h"
-#include "text/jinja/filters.h"
-#include "text/jinja/formatting.h"
-#include "text/jinja/operators.h"
-#include "text/jinja/predicates.h"
+#include "text/template/jinja/builtins/filters.h"
+#include "text/template/jinja/builtins/formatting.h"
+#include "text/template/jinja/builtins/predicates.h"
+#include "text/template/jinja/evaluation.h"
+#include "text/template/jinja/operators.h"
 
 namespace moeflux::jinja {
 
@@ -101,7 +101,7 @@ Result<Value> Evaluation::value_of(const Filter& node) {
   return apply_filter(*this, node.name, input, arguments);
 }
 
-// A chain of filters that begins with a text instead of an expression.
+// A chain of filters on a text instead of an expression.
 Result<Value> Evaluation::filtered(const Expression& filter, const Value& input) {
   const auto& node = std::get<Filter>(filter.node);
   MF_TRY_STATUS(deeper());
@@ -185,7 +185,8 @@ Result<Value> Evaluation::value_of(const Logic& node) {
 }
 
 Result<Value> Evaluation::value_of(const Concatenation& node) {
-  // First the values, which are accounted for: texts that are being built are not, and would nest here.
+  // Evaluates all operands before building the text: values are charged to the budget, but open builders are
+  // not, and nested concatenations would keep many of them open.
   std::vector<Value> operands;
   operands.reserve(node.operands.size());
   for (const ExpressionPtr& expression : node.operands) {

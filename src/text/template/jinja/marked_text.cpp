@@ -1,4 +1,4 @@
-#include "text/jinja/marked_text.h"
+#include "text/template/jinja/marked_text.h"
 
 namespace moeflux::jinja {
 namespace {
@@ -17,7 +17,7 @@ bool MarkedText::is_data(std::size_t byte) const {
 }
 
 std::size_t TextBuilder::left() const {
-  // A range counts as well: text and data in turns would otherwise take many times the limit.
+  // Ranges count too: alternating text and data would otherwise take many times the limit.
   const std::size_t taken = text_.bytes.size() + text_.data.size() * sizeof(TextRange);
   return over_ || taken > limit_ ? 0 : limit_ - taken;
 }

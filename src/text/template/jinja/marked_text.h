@@ -1,10 +1,10 @@
 #pragma once
-// A string that remembers which of its bytes came from data.
+// MarkedText is a string that records which of its bytes came from data.
 //
-// Bytes and, beside them, the ranges that are data: sorted, disjoint, not touching. A text that is all data
-// or all template has one range or none, so that marking costs next to nothing. A TextBuilder puts texts
-// together and carries the marks along; it stops growing at its limit, and says so, instead of taking memory.
-// Plain values: one thread at a time while they change.
+// The bytes, and the ranges of them that are data: sorted, disjoint, not adjacent. A text that is all data or
+// all template has one range or none, so marking is cheap. A TextBuilder concatenates texts with their marks;
+// at its limit it stops growing and over() becomes true. Plain values, one thread at a time while they
+// change.
 
 #include <algorithm>
 #include <string>
@@ -35,13 +35,13 @@ class TextBuilder {
 
   void add(std::string_view bytes, bool data = false);
   void add(const MarkedText& text) { add(text, 0, text.bytes.size()); }
-  // Bytes [begin, end) of `text`, which are inside it.
+  // Adds bytes [begin, end) of `text`, which must be inside it.
   void add(const MarkedText& text, std::size_t begin, std::size_t end);
 
   std::size_t size() const { return text_.bytes.size(); }
-  // How many bytes more fit.
+  // The number of bytes that still fit.
   std::size_t left() const;
-  // True once something did not fit; the text is then incomplete and of no use.
+  // True after an addition did not fit; the text is then incomplete.
   bool over() const { return over_; }
 
   MarkedText take() { return std::move(text_); }
@@ -55,7 +55,7 @@ class TextBuilder {
   bool over_ = false;
 };
 
-// Bytes [begin, end) of `text`, which are inside it.
+// Bytes [begin, end) of `text`, which must be inside it.
 MarkedText slice(const MarkedText& text, std::size_t begin, std::size_t end);
 
 }  // namespace moeflux::jinja

@@ -1,4 +1,4 @@
-#include "text/jinja/marked_text.h"
+#include "text/template/jinja/marked_text.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -10,7 +10,7 @@ namespace {
 
 using Ranges = std::vector<TextRange>;
 
-TEST(TextBuilder, MergesRangesThatTouch) {
+TEST(TextBuilder, MergesAdjacentRanges) {
   TextBuilder out(100);
   out.add("ab", true);
   out.add("cd", true);
@@ -22,7 +22,7 @@ TEST(TextBuilder, MergesRangesThatTouch) {
   EXPECT_EQ(text.data, (Ranges{{0, 4}, {6, 8}}));
 }
 
-TEST(TextBuilder, StopsAtItsLimitAndSaysSo) {
+TEST(TextBuilder, StopsAtItsLimitAndReportsIt) {
   TextBuilder out(4);
   out.add("abcd");
   EXPECT_FALSE(out.over());
@@ -57,8 +57,8 @@ TEST(MarkedText, SliceCutsRanges) {
   EXPECT_FALSE(text.is_data(6));
 }
 
-// What the ranges say must be what a flag a byte would say.
-RC_GTEST_PROP(MarkedText, AgreesWithAFlagForEveryByte,
+// The ranges must agree with one flag per byte.
+RC_GTEST_PROP(MarkedText, AgreesWithOneFlagPerByte,
               (const std::vector<std::pair<std::uint8_t, bool>>& pieces)) {
   TextBuilder out(1u << 20);
   std::vector<bool> flags;

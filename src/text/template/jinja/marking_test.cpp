@@ -1,8 +1,8 @@
-// Data stays data, whatever a template does with it.
+// Data stays marked as data through every operation of a template.
 
 #include <gtest/gtest.h>
 
-#include "text/jinja/testing/render.h"
+#include "text/template/jinja/testing/render.h"
 
 namespace moeflux::jinja {
 namespace {
@@ -12,7 +12,7 @@ using testing::marked;
 const Json kData =
     Json::parse(R"({"s": "Data", "n": 42, "l": ["x", "y"], "d": {"k": "v"}, "p": "  pad  ", "h": "<&>"})");
 
-TEST(Marking, LiteralsAreTheTemplatesAndVariablesAreData) {
+TEST(Marking, MarksVariablesButNotLiterals) {
   EXPECT_EQ(marked("a{{ s }}b{{ 'c' }}", kData), "a[Data]bc");
   EXPECT_EQ(marked("{{ n }}{{ n + 1 }}{{ 1 + 1 }}", kData), "[4243]2");
   EXPECT_EQ(marked("{{ s == 'Data' }}{{ s|length }}", kData), "True4");
@@ -35,7 +35,7 @@ TEST(Marking, SurvivesStringOperations) {
   EXPECT_EQ(marked("{% for c in s %}{{ c }}.{% endfor %}", kData), "[D].[a].[t].[a].");
 }
 
-TEST(Marking, CoversJsonAndPrintedContainersOfDataAsAWhole) {
+TEST(Marking, CoversJsonAndPrintedContainersWhole) {
   EXPECT_EQ(marked("{{ d|tojson }}", kData), R"([{"k": "v"}])");
   EXPECT_EQ(marked("{{ l }}", kData), "[['x', 'y']]");
   EXPECT_EQ(marked("{{ {'t': s}|tojson }}", kData), R"({"t": "[Data]"})");

@@ -1,12 +1,12 @@
-#include "text/jinja/operators.h"
+#include "text/template/jinja/operators.h"
 
 #include <fmt/format.h>
 
 #include <cmath>
 
 #include "base/printable.h"
-#include "text/jinja/formatting.h"
-#include "text/jinja/unicode.h"
+#include "text/template/jinja/builtins/characters.h"
+#include "text/template/jinja/builtins/formatting.h"
 
 namespace moeflux::jinja {
 namespace {
@@ -41,7 +41,7 @@ Result<std::int64_t> integer_power(std::int64_t base, std::int64_t exponent) {
   return out;
 }
 
-// Rounds towards minus infinity, as Python does.
+// Rounds towards minus infinity, as in Python.
 Result<std::int64_t> floor_divide(std::int64_t a, std::int64_t b) {
   if (b == 0) return by_zero();
   if (b == -1) {
@@ -124,7 +124,7 @@ Result<Value> repeated_string(const MarkedText& what, std::uint64_t count, const
   if (size == 0 || count == 0) return heap.string("");
   if (count > heap.budget().limits().string_bytes / size) return heap.budget().too_long();
   const bool all_data = what.data.size() == 1 && what.data[0] == TextRange{0, what.bytes.size()};
-  if (what.data.empty() || all_data) {  // in one piece, which doubles until it is long enough
+  if (what.data.empty() || all_data) {  // one piece, doubled until it is long enough
     std::string bytes;
     bytes.reserve(size * count);
     bytes = what.bytes;
@@ -169,7 +169,7 @@ Result<Value> joined(const Value& a, const Value& b, const Heap& heap) {
   return heap.sequence(std::move(items), a.sequence().kind);
 }
 
-// The bounds of a slice of `length` elements, as Python resolves them.
+// The bounds of a slice of `length` elements, resolved as in Python.
 struct Resolved {
   std::int64_t begin, end, stride;
 };
@@ -198,7 +198,7 @@ Result<Resolved> resolve(const SliceBounds& bounds, std::size_t length) {
   return out;
 }
 
-// Calls `take` with every index of the slice.
+// Calls `take` with each index of the slice.
 template <class Take>
 Status each_index(const Resolved& range, Take take) {
   for (std::int64_t at = range.begin; range.stride > 0 ? at < range.end : at > range.end;) {

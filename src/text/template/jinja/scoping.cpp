@@ -1,4 +1,4 @@
-#include "text/jinja/scoping.h"
+#include "text/template/jinja/scoping.h"
 
 #include <map>
 #include <set>
@@ -10,15 +10,15 @@
 namespace moeflux::jinja {
 namespace {
 
-// Each condition copies the names of its block: 25,000 of both in one source would take minutes.
+// Each condition copies the names of its block; 25,000 of each in one source would take minutes.
 constexpr std::uint64_t kMostCopies = 3'000'000;
 
 enum class Load { from_outside, undefined, parameter };
 
-// The names of one block, as far as they have been seen.
+// The names of one block that were visited so far.
 struct Frame {
   const Frame* parent = nullptr;
-  std::uint64_t* copied = nullptr;  // names that conditions have copied, in all frames together
+  std::uint64_t* copied = nullptr;  // names copied by conditions, over all frames
   std::map<std::string_view, Load> names;
   std::set<std::string_view> stores;
 
@@ -99,7 +99,7 @@ void load_names(const Expression& expression, Frame& frame) {
              expression.node);
 }
 
-// Every name of a target, as `use` says.
+// Calls `use` for every name of a target.
 template <class Use>
 void each_name(const Target& target, Use use) {
   if (target.parts.empty()) return use(target);
@@ -121,7 +121,7 @@ void declare_names(const Target& target, Frame& frame) {
 
 void see(const Body& body, Frame& frame);
 
-// After a condition: what only some of its branches set may still come from outside.
+// After a condition: a name that only some branches set may still come from outside.
 void merge(const std::vector<Frame>& branches, Frame& frame) {
   std::map<std::string_view, std::size_t> counts;
   for (const Frame& branch : branches)
@@ -152,7 +152,7 @@ void see_if(const If& node, Frame& frame) {
   merge(branches, frame);
 }
 
-// What the statements of a block do to its names; not what the blocks inside them do to theirs.
+// The effect of a block's statements on the names of the block, without the blocks inside them.
 void see(const Body& body, Frame& frame) {
   for (const Statement& statement : body) {
     std::visit(overloaded{
@@ -181,7 +181,7 @@ void see(const Body& body, Frame& frame) {
 
 void go_inside(Body& body, const Frame& frame);
 
-// A block of its own: sees its body in a new frame, then the blocks inside.
+// Visits a block with its own names: its body in a new frame, then the blocks inside it.
 void enter(Body& body, Frame frame, std::vector<std::string>& hidden) {
   see(body, frame);
   hidden = frame.hidden();

@@ -1,21 +1,24 @@
 // Control, scopes and macros.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "text/jinja/testing/render.h"
+#include "base/testing/states.h"
+#include "text/template/jinja/testing/render.h"
 
 namespace moeflux::jinja {
 namespace {
 
+using test::States;
 using testing::text_of;
 
-TEST(Statements, SetInALoopDoesNotLeakAndInAnIfItDoes) {
+TEST(Statements, SetLeaksOutOfAnIfButNotOutOfALoop) {
   EXPECT_EQ(text_of("{% set x = 1 %}{% for i in [2, 3] %}{{ x }}{% set x = i %}{{ x }}{% endfor %}{{ x }}"),
             "12131");
   EXPECT_EQ(text_of("{% set x = 1 %}{% if true %}{% set x = 2 %}{% endif %}{{ x }}"), "2");
 }
 
-TEST(Statements, ANameThatIsSetIsLocalFromTheBeginningOfItsBlock) {
+TEST(Statements, ANameThatABlockSetsIsLocalToTheWholeBlock) {
   const Json x = {{"x", "outside"}};
   EXPECT_EQ(text_of("{% for i in [1] %}[{{ x }}]{% endfor %}{% set x = 1 %}", x), "[]");
   EXPECT_EQ(text_of("{{ x }}{% for i in [1] %}[{{ x }}]{% endfor %}{% set x = 1 %}", x), "outside[outside]");
@@ -27,11 +30,11 @@ TEST(Statements, NamespacesCarryValuesOutOfLoops) {
   EXPECT_EQ(text_of("{% set ns = namespace(n=0) %}{% for i in [1, 2] %}{% set ns.n = ns.n + i %}{% endfor "
                     "%}{{ ns.n }}"),
             "3");
-  EXPECT_EQ(text_of("\n{% set d = {} %}{% set d.x = 1 %}"),
-            "error: test.jinja:2: only attributes of a namespace can be set, and 'd' is none");
+  EXPECT_THAT(text_of("\n{% set d = {} %}{% set d.x = 1 %}"),
+              States("error", "test.jinja:2:", "namespace", "'d'"));
 }
 
-TEST(Statements, LoopsKnowWhereTheyAre) {
+TEST(Statements, LoopsReportTheirPosition) {
   EXPECT_EQ(
       text_of("{% for x in 'abc' %}{{ loop.index }}{{ loop.index0 }}{{ loop.revindex }}{{ loop.first }}"
               "{{ loop.last }}{{ loop.previtem }}{{ loop.nextitem }}{{ loop.cycle('-', '+') }} {% endfor %}"),
@@ -47,8 +50,8 @@ TEST(Statements, LoopsFilterUnpackBreakAndContinue) {
                     "%}{% endif %}{{ x }}{% endfor %}"),
             "02");
   EXPECT_EQ(text_of("{% for x in [] %}a{% else %}none{% endfor %}"), "none");
-  EXPECT_EQ(text_of("{% for a, b in [1] %}{% endfor %}"),
-            "error: test.jinja:1: 'int' object is not iterable");
+  EXPECT_THAT(text_of("{% for a, b in [1] %}{% endfor %}"),
+              States("error", "test.jinja:1:", "'int'", "iterable"));
 }
 
 TEST(Statements, LoopsRecurse) {
@@ -64,12 +67,13 @@ TEST(Statements, MacrosTakeArgumentsLikePythonFunctions) {
       text_of(macro +
               "{{ m(1) }} {{ m(1, 2) }} {{ m(b=1, a=2) }} {{ m(*[3, 4]) }} {{ m(**{'a': 5}) }} {{ m() }}"),
       "1-1 1-2 2-1 3-4 5-5 -");
-  EXPECT_EQ(text_of(macro + "{{ m(1, 2, 3) }}"), "error: test.jinja:1: macro 'm' takes at most 2 arguments");
-  EXPECT_EQ(text_of(macro + "{{ m(c=1) }}"), "error: test.jinja:1: macro 'm' takes no argument 'c'");
+  EXPECT_THAT(text_of(macro + "{{ m(1, 2, 3) }}"),
+              States("error", "test.jinja:1:", "macro 'm'", "2 arguments"));
+  EXPECT_THAT(text_of(macro + "{{ m(c=1) }}"), States("error", "test.jinja:1:", "macro 'm'", "argument 'c'"));
   EXPECT_EQ(text_of("{% macro m() %}{{ varargs }}{{ kwargs }}{% endmacro %}{{ m(1, x=2) }}"), "(1,){'x': 2}");
 }
 
-TEST(Statements, MacrosSeeWhatSurroundsThemInTheSource) {
+TEST(Statements, MacrosSeeTheNamesAroundThemInTheSource) {
   EXPECT_EQ(
       text_of("{% macro m() %}{{ x }}{% endmacro %}{% set x = 1 %}{% for x in [2] %}{{ m() }}{% endfor %}"),
       "1");
@@ -92,35 +96,33 @@ TEST(Statements, BlocksOfTextAreCapturedAndFiltered) {
 TEST(Statements, UndefinedValuesPrintNothingAndFailWhenUsed) {
   EXPECT_EQ(text_of("[{{ x }}]{{ x is defined }}{% if x %}{% endif %}{% for y in x %}{% endfor %}"),
             "[]False");
-  EXPECT_EQ(text_of("\n\n{{ x.y }}"), "error: test.jinja:3: 'x' is undefined");
-  EXPECT_EQ(text_of("{{ m.a.b }}", {{"m", Json::object()}}),
-            "error: test.jinja:1: 'dict object' has no attribute 'a'");
-  EXPECT_EQ(text_of("{{ m[7].b }}", {{"m", Json::array()}}),
-            "error: test.jinja:1: 'list object' has no element 7");
-  EXPECT_EQ(text_of("{{ x + 1 }}"), "error: test.jinja:1: 'x' is undefined");
+  EXPECT_THAT(text_of("\n\n{{ x.y }}"), States("error", "test.jinja:3:", "'x'", "undefined"));
+  EXPECT_THAT(text_of("{{ m.a.b }}", {{"m", Json::object()}}),
+              States("error", "test.jinja:1:", "dict", "attribute 'a'"));
+  EXPECT_THAT(text_of("{{ m[7].b }}", {{"m", Json::array()}}),
+              States("error", "test.jinja:1:", "list", "element 7"));
+  EXPECT_THAT(text_of("{{ x + 1 }}"), States("error", "test.jinja:1:", "'x'", "undefined"));
 }
 
-TEST(Statements, ErrorsPointAtTheInnermostLine) {
-  EXPECT_EQ(text_of("{% if true %}\n{{ 1\n  + nil.x.y }}\n{% endif %}", {{"nil", nullptr}}),
-            "error: test.jinja:3: 'None' has no attribute 'x'");
-  EXPECT_EQ(text_of("{% macro m() %}\n{{ 1 / 0 }}{% endmacro %}\n\n{{ m() }}"),
-            "error: test.jinja:2: division by zero");
+TEST(Statements, ErrorsNameTheInnermostLine) {
+  EXPECT_THAT(text_of("{% if true %}\n{{ 1\n  + nil.x.y }}\n{% endif %}", {{"nil", nullptr}}),
+              States("error", "test.jinja:3:", "'None'", "attribute 'x'"));
+  EXPECT_THAT(text_of("{% macro m() %}\n{{ 1 / 0 }}{% endmacro %}\n\n{{ m() }}"),
+              States("error", "test.jinja:2:", "division by zero"));
 }
 
-TEST(Statements, ExceptionsOfTheTemplateAreRecognised) {
+TEST(Statements, ExceptionsOfTheTemplateAreReported) {
   const auto out = testing::render("a\n{{ raise_exception('roles must alternate ' ~ 1) }}");
   ASSERT_FALSE(out);
   EXPECT_EQ(out.error().code(), ErrorCode::invalid_argument);
-  EXPECT_EQ(out.error().message(), "test.jinja:2: the template says: roles must alternate 1");
+  EXPECT_THAT(out, States("test.jinja:2:", "the template says: roles must alternate 1"));
 }
 
 TEST(Statements, TheSandboxForbidsChanges) {
-  EXPECT_EQ(text_of("{{ [].append(1) }}"),
-            "error: test.jinja:1: access to attribute 'append' of a 'list' is refused: templates may not "
-            "change it");
-  EXPECT_EQ(text_of("{{ {}.update({}) }}"),
-            "error: test.jinja:1: access to attribute 'update' of a 'dict' is refused: templates may not "
-            "change it");
+  EXPECT_THAT(text_of("{{ [].append(1) }}"),
+              States("error", "test.jinja:1:", "'append'", "'list'", "refused"));
+  EXPECT_THAT(text_of("{{ {}.update({}) }}"),
+              States("error", "test.jinja:1:", "'update'", "'dict'", "refused"));
   EXPECT_EQ(text_of("[{{ ''.__class__ }}]"), "[]");
 }
 

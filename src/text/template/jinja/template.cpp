@@ -1,7 +1,7 @@
-#include "text/jinja/template.h"
+#include "text/template/jinja/template.h"
 
-#include "text/jinja/evaluation.h"
-#include "text/jinja/parser.h"
+#include "text/template/jinja/evaluation.h"
+#include "text/template/jinja/syntax/parser.h"
 
 namespace moeflux::jinja {
 

@@ -1,18 +1,18 @@
-#include "text/jinja/value.h"
+#include "text/template/jinja/value.h"
 
 #include <fmt/format.h>
 
 #include <cmath>
 
 #include "base/printable.h"
-#include "text/jinja/callable.h"
-#include "text/jinja/unicode.h"
+#include "text/template/jinja/builtins/callable.h"
+#include "text/template/jinja/builtins/characters.h"
 
 namespace moeflux::jinja {
 namespace {
 
-constexpr std::size_t kIndexedFrom = 9;          // fewer entries are found faster one by one
-constexpr std::int64_t kLongestRange = 100'000;  // as Jinja's sandbox has it
+constexpr std::size_t kIndexedFrom = 9;          // linear search is faster for fewer entries
+constexpr std::int64_t kLongestRange = 100'000;  // as in Jinja's sandbox
 
 }  // namespace
 
@@ -66,7 +66,7 @@ bool KeyLess::operator()(const Value& a, const Value& b) const {
   if (a.is_string()) return a.bytes() < b.bytes();
   if (a.is_none()) return false;
   if (a.is_whole() && b.is_whole()) return a.as_integer() < b.as_integer();
-  // What is not a number sorts first, and is one key.
+  // NaN sorts first and is one key.
   if (std::isnan(a.as_real()) || std::isnan(b.as_real()))
     return std::isnan(a.as_real()) && !std::isnan(b.as_real());
   const auto exact = [](const Value& key) {  // a long double holds every 64-bit integer and every double
@@ -118,7 +118,7 @@ const Value* NamespaceObject::find(std::string_view name) const {
 }
 
 Status Heap::admit(Object& object, std::size_t bytes) const {
-  // Data nests up to 64 by itself, and templates put it into lists of their own.
+  // Data itself nests up to 64 deep, and templates put it into lists of their own.
   if (object.depth > 2 * budget_.limits().depth)
     return Error(ErrorCode::unsupported,
                  fmt::format("a value nests deeper than {}", 2 * budget_.limits().depth));

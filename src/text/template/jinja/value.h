@@ -1,13 +1,13 @@
 #pragma once
-// The values of the template language: those of Python that templates meet.
+// The values of the template language: the subset of Python's that templates use.
 //
-// A Value is small and cheap to copy; strings, lists, dicts and the like are shared and do not change once
-// made, because the sandbox that templates run in forbids it. Two do change: a namespace, and how far a
-// generator was read. Scalars and containers know whether they came from data, strings know it byte by byte.
+// A Value is small and cheap to copy. Strings, lists, dicts and other objects are shared and immutable, as in
+// the sandbox of Jinja, with two exceptions: namespaces, and the read position of a generator. Scalars and
+// containers record whether they came from data; strings record it per byte.
 //
-// Objects are made by a Heap, which charges them to the budget of a rendering and bounds how deep they nest,
-// so that no walk over a value recurses without bound. One thread at a time, except the constants of a parsed
-// template, which are immutable.
+// A Heap makes objects, charges them to the budget of a rendering and bounds their nesting, so that a walk
+// over a value has bounded recursion. One thread at a time, except for the constants of a parsed template,
+// which are immutable.
 
 #include <cstdint>
 #include <map>
@@ -21,8 +21,8 @@
 #include "base/check.h"
 #include "base/json.h"
 #include "base/result.h"
-#include "text/jinja/budget.h"
-#include "text/jinja/marked_text.h"
+#include "text/template/jinja/budget.h"
+#include "text/template/jinja/marked_text.h"
 
 namespace moeflux::jinja {
 
@@ -50,7 +50,7 @@ struct Object {
 
   Charge charge;
   std::uint32_t depth = 0;  // of containers inside it
-  bool data = false;        // it came from data as a whole
+  bool data = false;        // the whole value came from data
 };
 
 struct StringObject;
@@ -79,7 +79,7 @@ class Value {
   bool is_number() const { return kind_ >= Kind::boolean && kind_ <= Kind::real; }  // booleans are numbers
   bool is_whole() const { return kind_ == Kind::boolean || kind_ == Kind::integer; }
 
-  // A scalar or a container from data. Strings: see their marks.
+  // Whether a scalar or a container came from data. Strings have marks instead.
   bool is_data() const { return object_ != nullptr ? object_->data : data_; }
   Value& set_data(bool data) {
     data_ = data;
@@ -102,7 +102,7 @@ class Value {
   const std::string& undefined_why() const;
   const std::shared_ptr<Object>& object() const { return object_; }
 
-  // The same object, or the same scalar of the same type: Python's `is`, as far as it is defined.
+  // The same object, or the same scalar of the same type, like Python's `is`.
   bool same(const Value& other) const;
   std::uint32_t depth() const { return object_ != nullptr ? object_->depth : 0; }
 
@@ -117,7 +117,7 @@ class Value {
 };
 
 struct UndefinedObject : Object {
-  std::string why;  // what using it is refused with: "'x' is undefined"
+  std::string why;  // the error message when it is used: "'x' is undefined"
 };
 
 struct StringObject : Object {
@@ -129,20 +129,21 @@ struct StringObject : Object {
 struct SequenceObject : Object {
   SequenceKind kind = SequenceKind::list;
   std::vector<Value> items;
-  std::size_t next = 0;                          // of a generator: how many items were taken
+  std::size_t next = 0;                          // of a generator: the number of items read
   std::int64_t start = 0, stop = 0, stride = 1;  // of a range
-  bool is_group = false;  // a tuple of groupby(): its parts are called grouper and list
+  bool is_group = false;                         // a tuple of groupby(), with attributes grouper and list
 };
 
-// An order of keys, in which 1, 1.0 and True are one. For trees, not hashes: data may be chosen to collide.
+// An order of keys in which 1, 1.0 and True are equal. Used in trees instead of hashes, because hostile data
+// could collide.
 struct KeyLess {
   bool operator()(const Value& a, const Value& b) const;
 };
 
-// Keys are None, booleans, numbers and strings; they keep the order of their insertion.
+// Keys are None, booleans, numbers and strings, in order of insertion.
 struct DictObject : Object {
   std::vector<std::pair<Value, Value>> entries;
-  std::map<Value, std::size_t, KeyLess> index;  // filled when there are many entries
+  std::map<Value, std::size_t, KeyLess> index;  // filled from kIndexedFrom entries on
 
   static bool is_key(const Value& value) { return value.is_none() || value.is_number() || value.is_string(); }
   const Value* find(const Value& key) const;
@@ -159,7 +160,7 @@ struct NamespaceObject : Object {
   const Value* find(std::string_view name) const;
 };
 
-// Makes objects and accounts for them.
+// Makes objects and charges them to a budget.
 class Heap {
  public:
   explicit Heap(Budget& budget) : budget_(budget) {}
@@ -173,13 +174,13 @@ class Heap {
   Result<Value> sequence(std::vector<Value> items, SequenceKind kind = SequenceKind::list) const;
   Result<Value> dict(const std::vector<std::pair<Value, Value>>& entries) const;
   Result<Value> range(std::int64_t start, std::int64_t stop, std::int64_t stride) const;
-  // Never fails: it may be the way to say what failed.
+  // Never fails, because it may describe a failure.
   static Value undefined(std::string why);
-  // Of JSON, nested at most as deep as parse_json() allows. Data: every string, scalar and container in it is
-  // marked.
+  // Converts JSON, nested at most as deep as parse_json() allows. `is_data` marks every string, scalar and
+  // container.
   Result<Value> value(const Json& json, bool is_data) const;
 
-  // Charges an object of another kind, and bounds its depth.
+  // Charges an object of any other kind and checks its depth.
   Status admit(Object& object, std::size_t bytes) const;
 
  private:
@@ -188,26 +189,26 @@ class Heap {
   Budget& budget_;
 };
 
-// A string that belongs to a template, not to a rendering.
+// A string that belongs to a template instead of a rendering.
 Value constant_string(std::string text);
 
 bool truth(const Value& value);
-// As Python calls the type: "str", "NoneType".
+// Python's name of the type: "str", "NoneType".
 std::string_view type_name(const Value& value);
-// The error for what Python calls a TypeError, and Jinja an undefined value that is used.
+// The errors for Python's TypeError and for the use of an undefined value in Jinja.
 Error type_error(std::string message);
 Error undefined_error(const Value& undefined);
 
 Result<bool> equal(const Value& a, const Value& b, Budget& budget);
-// How `a` compares with `b`, or that they do not.
+// Compares `a` with `b`; fails if they have no order.
 Result<std::partial_ordering> order(const Value& a, const Value& b, Budget& budget);
-// Whether `container` contains `item`, as the operator `in` says.
+// The operator `in`.
 Result<bool> contains(const Value& container, const Value& item, Budget& budget);
 
-// The elements that iterating over `value` gives; a generator is read to its end.
+// The elements of an iteration over `value`. Reads a generator to its end.
 Result<std::vector<Value>> elements(const Value& value, const Heap& heap);
 bool is_iterable(const Value& value);
-// len(), when there is one.
+// len(), if defined.
 std::optional<std::size_t> length_of(const Value& value);
 
 }  // namespace moeflux::jinja

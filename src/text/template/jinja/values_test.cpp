@@ -1,22 +1,25 @@
-// Operators, printing, filters, tests and methods. That they agree with Jinja2 in many more cases is the
-// subject of tests/text/template_oracle_test.py; here stands what must not be lost without it.
+// Operators, printing, filters, tests and methods: the cases that must hold without Jinja2. The comparison
+// with Jinja2 in many more cases is tests/text/template_oracle_test.py.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "text/jinja/formatting.h"
-#include "text/jinja/strftime.h"
-#include "text/jinja/testing/render.h"
+#include "base/testing/states.h"
+#include "text/template/jinja/builtins/formatting.h"
+#include "text/template/jinja/builtins/strftime.h"
+#include "text/template/jinja/testing/render.h"
 
 namespace moeflux::jinja {
 namespace {
 
+using test::States;
 using testing::text_of;
 
 std::string value(std::string_view expression, const Json& variables = Json::object()) {
   return text_of("{{ " + std::string(expression) + " }}", variables);
 }
 
-TEST(Values, FloatsPrintAsPythonPrintsThem) {
+TEST(Values, FloatsPrintAsInPython) {
   EXPECT_EQ(python_float(1.0), "1.0");
   EXPECT_EQ(python_float(1e-5), "1e-05");
   EXPECT_EQ(python_float(0.0001), "0.0001");
@@ -27,7 +30,7 @@ TEST(Values, FloatsPrintAsPythonPrintsThem) {
   EXPECT_EQ(python_float(-0.0), "-0.0");
 }
 
-TEST(Values, ContainersPrintAsPythonPrintsThem) {
+TEST(Values, ContainersPrintAsInPython) {
   EXPECT_EQ(value(R"([1, 'a', none, true, 2.0, (1,), {'k': "it's"}, '\n'])"),
             R"([1, 'a', None, True, 2.0, (1,), {'k': "it's"}, '\n'])");
   EXPECT_EQ(value("range(1, 9, 2)"), "range(1, 9, 2)");
@@ -38,10 +41,10 @@ TEST(Values, NumbersFollowPython) {
             "[3, -4, 2, -2, 3.5, 0.5, -4.0]");
   EXPECT_EQ(value("[1 == 1.0, 1 == true, '1' == 1, 1 < 2 < 3, 1 < 2 > 3]"),
             "[True, True, False, True, False]");
-  EXPECT_EQ(value("1 // 0"), "error: test.jinja:1: division by zero");
+  EXPECT_THAT(value("1 // 0"), States("error", "test.jinja:1:", "division by zero"));
 }
 
-TEST(Values, StringsAreMadeOfCodePoints) {
+TEST(Values, StringsConsistOfCodePoints) {
   const Json u = {{"u", "aß日😀"}};
   EXPECT_EQ(value("u|length", u), "4");
   EXPECT_EQ(value("u[1] ~ u[-1] ~ u[1:3] ~ u[::-1]", u), "ß😀ß日😀日ßa");
@@ -51,19 +54,19 @@ TEST(Values, StringsAreMadeOfCodePoints) {
 TEST(Values, SlicesFollowPython) {
   EXPECT_EQ(value("[0, 1, 2, 3][::-1]"), "[3, 2, 1, 0]");
   EXPECT_EQ(value("[0, 1, 2, 3][-3:-1] + [0, 1, 2, 3][10:] + [0, 1, 2, 3][3:0:-2]"), "[1, 2, 3, 1]");
-  EXPECT_EQ(value("'abc'[::0]"), "error: test.jinja:1: the step of a slice is 0");
+  EXPECT_THAT(value("'abc'[::0]"), States("error", "test.jinja:1:", "slice", 0));
 }
 
-TEST(Values, JsonIsThatOfPython) {
+TEST(Values, JsonIsWrittenAsInPython) {
   const Json d = Json::parse(R"({"b": [1, 2.0, null, true], "a": "é\"\n<&"})");
   EXPECT_EQ(value("d|tojson", {{"d", d}}), R"({"b": [1, 2.0, null, true], "a": "é\"\n<&"})");
   EXPECT_EQ(value("d|tojson(ensure_ascii=true, sort_keys=true, separators=(',', ':'))", {{"d", d}}),
             R"({"a":"\u00e9\"\n<&","b":[1,2.0,null,true]})");
   EXPECT_EQ(value("{'a': [1], 'b': {}}|tojson(indent=2)"), "{\n  \"a\": [\n    1\n  ],\n  \"b\": {}\n}");
-  EXPECT_EQ(value("x|tojson"), "error: test.jinja:1: a 'Undefined' has no form in JSON");
+  EXPECT_THAT(value("x|tojson"), States("error", "test.jinja:1:", "'Undefined'", "JSON"));
 }
 
-TEST(Values, FormatsWrite) {
+TEST(Values, FormatsFollowPython) {
   EXPECT_EQ(value("'%s %05d %.2f %x %%' % ('a', 42, 2.5, 255)"), "a 00042 2.50 ff %");
   EXPECT_EQ(value("'{} {b:>4} {c[0]}'.format(1, b='x', c=[7])"), "1    x 7");
 }
@@ -76,14 +79,14 @@ TEST(Values, FiltersSelectAndSort) {
   EXPECT_EQ(value("u|map(attribute='v', default='-')|list", {{"u", users}}), "[1, '-', 0]");
   EXPECT_EQ(value("{'b': 1, 'A': 2}|dictsort"), "[('A', 2), ('b', 1)]");
   EXPECT_EQ(value("[3, 1, 2]|sort(reverse=true)"), "[3, 2, 1]");
-  EXPECT_EQ(value("[1, 'a']|sort"), "error: test.jinja:1: a 'str' and a 'int' have no order");
+  EXPECT_THAT(value("[1, 'a']|sort"), States("error", "test.jinja:1:", "'str'", "'int'", "order"));
 }
 
 TEST(Values, GeneratorsAreReadOnce) {
   EXPECT_EQ(text_of("{% set g = [1, 2]|map('string') %}{{ g|join }}|{{ g|join }}"), "12|");
 }
 
-TEST(Values, TestsTellTypes) {
+TEST(Values, TestsRecognizeTypes) {
   EXPECT_EQ(
       value(
           "[1 is number, true is integer, 's' is sequence, {} is mapping, none is none, 4 is divisibleby 2]"),
@@ -96,7 +99,7 @@ TEST(Values, MethodsSplitAndStrip) {
   EXPECT_EQ(value("'a,b,,c'.split(',')"), "['a', 'b', '', 'c']");
   EXPECT_EQ(value("' a  b '.split() + 'a b c'.rsplit(none, 1)"), "['a', 'b', 'a b', 'c']");
   EXPECT_EQ(value("'xxaxx'.strip('x') ~ 'ab'.removeprefix('a') ~ 'a-b'.partition('-')[2]"), "abb");
-  EXPECT_EQ(value("'a'.nosuch()"), "error: test.jinja:1: 'str object' has no attribute 'nosuch'");
+  EXPECT_THAT(value("'a'.nosuch()"), States("error", "test.jinja:1:", "str", "attribute 'nosuch'"));
 }
 
 TEST(Values, DictsKeepTheOrderOfTheirKeys) {
@@ -110,7 +113,7 @@ TEST(Values, DictsKeepTheOrderOfTheirKeys) {
   EXPECT_EQ(value("{1: 'a', true: 'b', 1.0: 'c'}"), "{1: 'c'}");
 }
 
-TEST(Values, TimeIsTheOneThatIsGiven) {
+TEST(Values, TimeIsTheGivenTime) {
   std::tm time{};
   time.tm_year = 124;
   time.tm_mon = 6;
@@ -123,7 +126,7 @@ TEST(Values, TimeIsTheOneThatIsGiven) {
   EXPECT_EQ(*formatted, "2024-07-04 04 Jul 2024 Thursday 4 01PM 186 %");
   EXPECT_FALSE(format_time("%Q", time));
   EXPECT_FALSE(format_time("%", time));
-  EXPECT_NE(value("strftime_now('%Y')").find("no time was given"), std::string::npos);
+  EXPECT_THAT(value("strftime_now('%Y')"), States("error", "strftime_now()", "no time"));
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #pragma once
-// A tokenizer.json for tests: the 256 bytes, a few merges, and what a test wants to differ.
-//
-// Pure functions: any thread.
+// A tokenizer.json for tests: the 256 bytes and a few merges, which tests can modify. Pure functions,
+// thread-safe.
 
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -9,15 +8,15 @@
 #include <utility>
 #include <vector>
 
-#include "text/byte_alphabet.h"
-#include "text/tokenizer.h"
-#include "text/utf8.h"
+#include "text/tokenizer/byte_alphabet.h"
+#include "text/tokenizer/tokenizer.h"
+#include "text/unicode/utf8.h"
 
 namespace moeflux {
 
 using TestJson = nlohmann::ordered_json;
 
-// "h e", "l l" and so on: ids from 256.
+// Merged tokens have ids from 256.
 inline TestJson small_tokenizer_json(const std::vector<std::pair<std::string, std::string>>& merges = {
                                          {"h", "e"}, {"l", "l"}, {"he", "ll"}, {"a", "a"}}) {
   TestJson vocabulary = TestJson::object(), pairs = TestJson::array();

@@ -1,8 +1,8 @@
 #pragma once
-// What can be called, and what a call is made with; loops and the scopes that macros remember.
+// Callable objects and call arguments, loops, and the scopes that macros capture.
 //
-// A Scope is one level of names: of the template, of one turn of a loop, of a macro. Its parent is the scope
-// that surrounds it in the source. One thread at a time.
+// A Scope is one level of names: of the template, of a loop iteration or of a macro. Its parent is the scope
+// around it in the source. One thread at a time.
 
 #include <map>
 #include <memory>
@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "text/jinja/ast.h"
-#include "text/jinja/value.h"
+#include "text/template/jinja/syntax/ast.h"
+#include "text/template/jinja/value.h"
 
 namespace moeflux::jinja {
 
@@ -23,7 +23,7 @@ struct Arguments {
 
 struct Scope {
   std::shared_ptr<Scope> parent;
-  std::map<std::string_view, Value> names;  // the template and its data own the names
+  std::map<std::string_view, Value> names;  // owned by the template and its data
 
   const Value* find(std::string_view name) const {
     for (const Scope* scope = this; scope != nullptr; scope = scope->parent.get()) {
@@ -38,7 +38,7 @@ struct CallableObject : Object {
   enum class Type : std::uint8_t { function, method, macro };
   Type type = Type::function;
   std::string name;              // of a function or a method
-  Value self;                    // what a method belongs to
+  Value self;                    // the object of a method
   const Macro* macro = nullptr;  // of the template
   std::shared_ptr<Scope> scope;  // where the macro was defined
 };

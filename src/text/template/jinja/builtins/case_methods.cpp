@@ -1,11 +1,11 @@
-// The methods of strings that change or ask for the case and the class of characters, or pad.
+// String methods that change or test the case or class of characters, or pad.
 
 #include <algorithm>
 
-#include "text/jinja/binding.h"
-#include "text/jinja/evaluation.h"
-#include "text/jinja/methods.h"
-#include "text/jinja/unicode.h"
+#include "text/template/jinja/binding.h"
+#include "text/template/jinja/builtins/characters.h"
+#include "text/template/jinja/builtins/methods.h"
+#include "text/template/jinja/evaluation.h"
 
 namespace moeflux::jinja {
 namespace {
@@ -24,7 +24,7 @@ void append_case(std::string& out, std::string_view text, std::size_t at, char32
   }
 }
 
-// Every character by the case that `choose` names for it.
+// Changes the case of each character as `choose` decides.
 template <class Choose>
 Result<Value> mapped(Evaluation& evaluation, const Value& self, Choose choose) {
   const std::string_view bytes = self.bytes();
@@ -97,7 +97,7 @@ Result<Value> cased_method(Evaluation& evaluation, const Value& self, const Argu
   return Value::boolean(any);
 }
 
-// `self` with `left` and `right` characters of filling around it.
+// Pads `self` with `left` and `right` fill characters.
 Result<Value> padded(Evaluation& evaluation, const Value& self, std::uint64_t left, std::uint64_t right,
                      const MarkedText& filling) {
   const std::uint64_t limit = evaluation.budget().limits().string_bytes;
@@ -118,7 +118,7 @@ Result<Value> justify_method(Evaluation& evaluation, const Value& self, const Ar
   MarkedText filling = MarkedText::from_template(" ");
   if (bound[1]) {
     MF_TRY_STATUS(text("center", *bound[1]));
-    if (bound[1]->string().length != 1) return type_error("the filling is exactly one character");
+    if (bound[1]->string().length != 1) return type_error("the fill must be exactly one character");
     filling = bound[1]->text();
   }
   const auto length = static_cast<std::int64_t>(self.string().length);
@@ -126,7 +126,7 @@ Result<Value> justify_method(Evaluation& evaluation, const Value& self, const Ar
   const auto missing = static_cast<std::uint64_t>(width - length);
   if (side == Side::left) return padded(evaluation, self, 0, missing, filling);
   if (side == Side::right) return padded(evaluation, self, missing, 0, filling);
-  // Python puts the odd one to the left of an even text in an odd width.
+  // Python puts the odd fill character to the left if the text is even and the width is odd.
   const std::uint64_t left = missing / 2 + (missing & static_cast<std::uint64_t>(width) & 1);
   return padded(evaluation, self, left, missing - left, filling);
 }

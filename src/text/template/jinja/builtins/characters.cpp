@@ -1,11 +1,11 @@
-#include "text/jinja/unicode.h"
+#include "text/template/jinja/builtins/characters.h"
 
 #include <utf8proc.h>
 
 #include <algorithm>
 #include <iterator>
 
-#include "text/utf8.h"
+#include "text/unicode/utf8.h"
 
 namespace moeflux::jinja {
 namespace {
@@ -17,7 +17,7 @@ struct LongCase {
 };
 
 constexpr LongCase kLongCases[] = {
-#include "text/jinja/case_table.inl"
+#include "text/template/jinja/builtins/case_table.inl"
 };
 
 const LongCase* long_case(char32_t value) {
@@ -36,7 +36,7 @@ utf8proc_category_t category(char32_t value) {
 
 bool is_letter(utf8proc_category_t c) { return c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_LO; }
 
-// What a search for the end of a word looks through.
+// Characters that are ignored in the search for the end of a word.
 bool is_case_ignorable(char32_t value) {
   switch (value) {
     case U'\'':
@@ -63,37 +63,8 @@ bool is_case_ignorable(char32_t value) {
 
 }  // namespace
 
-CodePoint code_point_at(std::string_view text, std::size_t at) {
-  const Utf8Step step = utf8_step(text.substr(at));
-  if (step.kind != Utf8Step::Kind::character) return {0xFFFD, 1};
-  return {step.code, step.bytes};
-}
-
-bool is_valid_utf8(std::string_view text) { return valid_utf8_prefix(text) == text.size(); }
-
 bool is_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
-}
-
-std::size_t previous_code_point(std::string_view text, std::size_t end) {
-  std::size_t at = end - 1;
-  while (at > 0 && end - at < 4 && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;
-  return at;
-}
-
-std::size_t count_code_points(std::string_view text) {
-  return static_cast<std::size_t>(std::count_if(
-      text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
-}
-
-std::size_t byte_of_code_point(std::string_view text, std::size_t index) {
-  std::size_t at = 0;
-  for (; at < text.size(); ++at) {
-    if ((static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) continue;
-    if (index == 0) return at;
-    --index;
-  }
-  return at;
 }
 
 bool is_space(char32_t value) {
@@ -162,7 +133,7 @@ void append_title(std::string& out, char32_t value) {
 }
 
 void append_lower(std::string& out, char32_t value, bool at_word_end) {
-  if (value == 0x130) {  // the one character whose lower case is two
+  if (value == 0x130) {  // the only character whose lower case has two code points
     out += 'i';
     return append_utf8(out, 0x307);
   }

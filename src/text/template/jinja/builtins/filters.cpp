@@ -1,9 +1,9 @@
-#include "text/jinja/filters.h"
+#include "text/template/jinja/builtins/filters.h"
 
 #include <fmt/format.h>
 
 #include "base/printable.h"
-#include "text/jinja/evaluation.h"
+#include "text/template/jinja/evaluation.h"
 
 namespace moeflux::jinja {
 namespace {

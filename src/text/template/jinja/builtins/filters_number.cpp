@@ -1,4 +1,4 @@
-// Filters that make numbers.
+// Filters that return numbers.
 
 #include <fmt/format.h>
 
@@ -6,16 +6,16 @@
 #include <charconv>
 #include <cmath>
 
-#include "text/jinja/binding.h"
-#include "text/jinja/evaluation.h"
-#include "text/jinja/filters.h"
-#include "text/jinja/operators.h"
-#include "text/jinja/unicode.h"
+#include "text/template/jinja/binding.h"
+#include "text/template/jinja/builtins/characters.h"
+#include "text/template/jinja/builtins/filters.h"
+#include "text/template/jinja/evaluation.h"
+#include "text/template/jinja/operators.h"
 
 namespace moeflux::jinja {
 namespace {
 
-// A number as Python reads it: without the whitespace around it, and with underscores between digits.
+// Parses a number as Python does: ignores surrounding whitespace and allows underscores between digits.
 std::optional<std::string> number_text(std::string_view text) {
   while (!text.empty() && is_space(code_point_at(text, 0).value))
     text.remove_prefix(code_point_at(text, 0).bytes);
@@ -50,7 +50,7 @@ std::optional<double> parse_real(std::string_view text) {
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   if (end != digits.data() + digits.size() || digits.find('(') != std::string_view::npos) return std::nullopt;
   if (error == std::errc::result_out_of_range) {
-    // Too small is 0, too large is infinite: the sign of the exponent tells.
+    // Underflow gives 0 and overflow infinity; the sign of the exponent distinguishes them.
     const std::size_t exponent = digits.find_first_of("eE");
     value = exponent != std::string_view::npos && digits.substr(exponent).find('-') != std::string_view::npos
                 ? 0.0
@@ -95,7 +95,7 @@ bool is_all_data(const Value& value) {
 
 Result<Value> truncated(double value, bool data) {
   if (std::isnan(value))
-    return type_error("not a number has no integer");  // Python's ValueError, handled by callers
+    return type_error("NaN has no integer value");  // Python's ValueError, handled by callers
   if (!(std::abs(value) < 9.2233720368547758e18))
     return Error(ErrorCode::unsupported, "an integer does not fit in 64 bits");
   return Value::integer(static_cast<std::int64_t>(value), data);
@@ -143,7 +143,7 @@ Result<Value> abs_filter(Evaluation&, const Value& input, const Arguments& argum
   return Value::integer(input.as_integer(), input.is_data());
 }
 
-// Half to even in decimal, as round() does.
+// Rounds half to even in decimal, like round().
 Result<Value> rounded(const Value& input, std::int64_t precision) {
   const bool data = input.is_data();
   if (input.is_whole()) {
@@ -183,7 +183,7 @@ Result<Value> round_filter(Evaluation&, const Value& input, const Arguments& arg
     MF_TRY(method, text("round", *bound[1]));
   }
   if (method != "common" && method != "ceil" && method != "floor")
-    return type_error("round() knows the methods common, ceil and floor");
+    return type_error("round(): expected the method common, ceil or floor");
   if (input.is_undefined()) return undefined_error(input);
   if (!input.is_number())
     return type_error(fmt::format("round() expects a number, not a '{}'", type_name(input)));

@@ -1,20 +1,20 @@
-// map, select, reject and their siblings, which apply filters and tests to elements.
+// map, select, reject and similar filters, which apply filters and tests to elements.
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "base/printable.h"
-#include "text/jinja/binding.h"
-#include "text/jinja/evaluation.h"
-#include "text/jinja/filters.h"
-#include "text/jinja/methods.h"
-#include "text/jinja/predicates.h"
+#include "text/template/jinja/binding.h"
+#include "text/template/jinja/builtins/filters.h"
+#include "text/template/jinja/builtins/methods.h"
+#include "text/template/jinja/builtins/predicates.h"
+#include "text/template/jinja/evaluation.h"
 
 namespace moeflux::jinja {
 namespace {
 
-// The attribute that map(attribute=...) gives of each element.
+// map(attribute=...): an attribute of each element.
 Result<Value> map_attribute(Evaluation& evaluation, const std::vector<Value>& items,
                             const Arguments& arguments) {
   MF_TRY(const Bound bound, bind("map", {{}, arguments.named}, {"attribute", "default"}, 1));
@@ -75,7 +75,7 @@ Result<Value> select_filter(Evaluation& evaluation, const Value& input, const Ar
   return evaluation.heap().sequence(std::move(out), SequenceKind::generator);
 }
 
-// Python's attribute alone, where a dot would also find an element.
+// Python's getattr() only; a dot would also find an element.
 Result<Value> attr_filter(Evaluation& evaluation, const Value& input, const Arguments& arguments) {
   MF_TRY(const Bound bound, bind("attr", arguments, {"name"}, 1));
   MF_TRY(const std::string_view name, text("attr", *bound[0]));

@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <set>
 
-#include "text/jinja/binding.h"
-#include "text/jinja/evaluation.h"
-#include "text/jinja/filters.h"
-#include "text/jinja/formatting.h"
-#include "text/jinja/operators.h"
-#include "text/jinja/unicode.h"
+#include "text/template/jinja/binding.h"
+#include "text/template/jinja/builtins/characters.h"
+#include "text/template/jinja/builtins/filters.h"
+#include "text/template/jinja/builtins/formatting.h"
+#include "text/template/jinja/evaluation.h"
+#include "text/template/jinja/operators.h"
 
 namespace moeflux::jinja {
 namespace {
@@ -92,7 +92,7 @@ Result<Value> dictsort_filter(Evaluation& evaluation, const Value& input, const 
   return evaluation.heap().sequence(std::move(out));
 }
 
-// The key that an element sorts by: of one path, or of several with commas between them.
+// The sort key of an element: one path, or several separated by commas.
 Result<Value> sort_key(Evaluation& evaluation, const Value& item, const Value& attribute, bool ignore_case) {
   const bool several = attribute.is_string() && attribute.bytes().find(',') != std::string_view::npos;
   if (!several) {
@@ -135,7 +135,7 @@ Result<Value> unique_filter(Evaluation& evaluation, const Value& input, const Ar
   for (const Value& item : items) {
     MF_TRY(const Value value, by_path(evaluation, item, bound[1].value_or(Value())));
     MF_TRY(Value key, folded(evaluation, value, !truth_or(bound[0], false)));
-    if (key.is_undefined()) key = Value();  // one of a kind, as None is
+    if (key.is_undefined()) key = Value();  // undefined values are equal, like None
     if (!DictObject::is_key(key))
       return type_error(fmt::format("unique() cannot compare a '{}'", type_name(key)));
     if (seen.insert(key).second) out.push_back(item);
@@ -265,7 +265,7 @@ Result<Value> slice_filter(Evaluation& evaluation, const Value& input, const Arg
   return evaluation.heap().sequence(std::move(out), SequenceKind::generator);
 }
 
-// Pairs of a key and the elements that have it, in the order of the keys.
+// Pairs of a key and the elements with that key, in the order of the keys.
 Result<Value> groupby_filter(Evaluation& evaluation, const Value& input, const Arguments& arguments) {
   MF_TRY(const Bound bound, bind("groupby", arguments, {"attribute", "default", "case_sensitive"}, 1));
   const Heap& heap = evaluation.heap();
@@ -346,7 +346,7 @@ Status sort_by_keys(Evaluation& evaluation, std::vector<std::pair<Value, Value>>
   std::optional<Error> failure;
   const auto before = [&](const auto& a, const auto& b) {
     if (failure) return false;
-    // Reversed, equal ones keep their order as well.
+    // A reversed sort is stable too.
     const Result<std::partial_ordering> ordering =
         reverse ? order(b.first, a.first, evaluation.budget()) : order(a.first, b.first, evaluation.budget());
     if (!ordering) failure = ordering.error();

@@ -1,16 +1,16 @@
-// Filters that make text.
+// Filters that return text.
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "text/jinja/binding.h"
-#include "text/jinja/evaluation.h"
-#include "text/jinja/filters.h"
-#include "text/jinja/formatting.h"
-#include "text/jinja/methods.h"
-#include "text/jinja/operators.h"
-#include "text/jinja/unicode.h"
+#include "text/template/jinja/binding.h"
+#include "text/template/jinja/builtins/characters.h"
+#include "text/template/jinja/builtins/filters.h"
+#include "text/template/jinja/builtins/formatting.h"
+#include "text/template/jinja/builtins/methods.h"
+#include "text/template/jinja/evaluation.h"
+#include "text/template/jinja/operators.h"
 
 namespace moeflux::jinja {
 namespace {
@@ -20,7 +20,7 @@ Result<Value> string_filter(Evaluation& evaluation, const Value& input, const Ar
   return str(input, evaluation.heap());
 }
 
-// A method of strings as a filter: of whatever the input is as text.
+// A string method as a filter, applied to str(input).
 template <const char* name>
 Result<Value> method_filter(Evaluation& evaluation, const Value& input, const Arguments& arguments) {
   MF_TRY(const Value text, str(input, evaluation.heap()));
@@ -100,7 +100,7 @@ Result<Value> escape_filter(Evaluation& evaluation, const Value& input, const Ar
   return evaluation.heap().string(std::move(out));
 }
 
-// An indentation: so many spaces, or a string.
+// An indentation: a number of spaces, or a string.
 Result<MarkedText> indentation(std::string_view function, const Value& width, const Heap& heap) {
   if (width.is_string()) return width.text();
   MF_TRY(const std::int64_t count, whole(function, width));
@@ -118,10 +118,11 @@ Result<Value> indent_filter(Evaluation& evaluation, const Value& input, const Ar
   const bool blank = truth_or(bound[2], false);
   MF_TRY_STATUS(evaluation.budget().work(input.bytes().size() * 2));
   std::vector<TextRange> lines = lines_of(input.bytes(), false);
-  // Jinja adds a newline before it takes the lines, so a text that ends in one ends in an empty line.
+  // Jinja appends a newline before it splits the text, so a text that ends in a newline has an empty last
+  // line.
   const std::string_view bytes = input.bytes();
   if (bytes.empty() || is_line_end(code_point_at(bytes, previous_code_point(bytes, bytes.size())).value)) {
-    const bool joins = bytes.ends_with('\r');  // "\r" and the added "\n" are one end of a line
+    const bool joins = bytes.ends_with('\r');  // "\r" and the added "\n" are one line end
     if (!joins) lines.push_back({bytes.size(), bytes.size()});
   }
   TextBuilder out = evaluation.heap().builder();
@@ -136,7 +137,7 @@ Result<Value> indent_filter(Evaluation& evaluation, const Value& input, const Ar
 
 Result<Value> format_filter(Evaluation& evaluation, const Value& input, const Arguments& arguments) {
   if (!arguments.positional.empty() && !arguments.named.empty())
-    return type_error("format() takes arguments by place or by name, not both");
+    return type_error("format() takes positional or named arguments, not both");
   const Heap& heap = evaluation.heap();
   MF_TRY(const Value format, str(input, heap));
   if (arguments.named.empty()) {
@@ -167,7 +168,7 @@ Result<Value> truncate_filter(Evaluation& evaluation, const Value& input, const 
   }
   const auto end_length = static_cast<std::int64_t>(end.string().length);
   if (length < end_length || leeway < 0) return type_error("truncate() is given a length that is too small");
-  if (static_cast<std::int64_t>(*input_length) - leeway <= length) return input;  // whatever it is
+  if (static_cast<std::int64_t>(*input_length) - leeway <= length) return input;  // unchanged, of any type
   MF_TRY_STATUS(text("truncate", input));
   std::size_t cut = byte_of_code_point(input.bytes(), static_cast<std::size_t>(length - end_length));
   if (!truth_or(bound[1], false)) {
@@ -213,7 +214,7 @@ Result<Value> urlencode_filter(Evaluation& evaluation, const Value& input, const
   return evaluation.heap().string(std::move(out));
 }
 
-// Hugging Face's own: json.dumps without the escapes for HTML that Jinja's has.
+// Hugging Face's tojson: json.dumps without the HTML escapes of Jinja's filter.
 Result<Value> tojson_filter(Evaluation& evaluation, const Value& input, const Arguments& arguments) {
   MF_TRY(const Bound bound, bind("tojson", arguments, {"ensure_ascii", "indent", "separators", "sort_keys"}));
   JsonStyle style;

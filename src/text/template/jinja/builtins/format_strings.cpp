@@ -6,19 +6,19 @@
 #include <cmath>
 
 #include "base/printable.h"
-#include "text/jinja/evaluation.h"
-#include "text/jinja/formatting.h"
-#include "text/jinja/unicode.h"
+#include "text/template/jinja/builtins/characters.h"
+#include "text/template/jinja/builtins/formatting.h"
+#include "text/template/jinja/evaluation.h"
 
 namespace moeflux::jinja {
 namespace {
 
 constexpr std::uint32_t kWidest = 1u << 20;
 
-// How one value is to be written: Python's format specification, into which that of % is translated.
+// Python's format specification of one value. Specifications of % are translated into it.
 struct Specification {
   std::string fill = " ";
-  char align = '\0';  // '<', '>', '=', '^', or by the type
+  char align = '\0';  // '<', '>', '=' or '^'; '\0': the default of the type
   char sign = '-';
   bool alternate = false;
   char grouping = '\0';
@@ -87,7 +87,7 @@ std::string grouped(const std::string& digits, char separator) {
   return out + digits.substr(end);
 }
 
-// The digits of a number without its sign, by the type of the specification.
+// The digits of a number, without its sign, in the type of the specification.
 Result<std::string> digits_of(const Value& value, const Specification& how) {
   const std::uint64_t size =
       value.is_whole() ? (value.as_integer() < 0 ? 0 - static_cast<std::uint64_t>(value.as_integer())
@@ -180,7 +180,7 @@ class Percent {
     const bool may_be_unused = values_.is_dict() || values_.is_sequence(SequenceKind::list) ||
                                values_.is_sequence(SequenceKind::range) || values_.is_undefined();
     if (!all_used && !(may_be_unused && !is_tuple))
-      return type_error("not all values are used by the format in front of '%'");
+      return type_error("the format before '%' does not use all values");
     return heap_.string(std::move(out_));
   }
 
@@ -192,7 +192,7 @@ class Percent {
       ++used_;
       return values_;
     }
-    return type_error("there are not enough values for the format in front of '%'");
+    return type_error("there are not enough values for the format before '%'");
   }
 
   Result<std::optional<Value>> named_value() {
@@ -237,7 +237,7 @@ class Percent {
       ++at_;
       MF_TRY(how.precision, width_or_star());
     }
-    if (at_ >= text_.size()) return type_error("a format ends behind '%'");
+    if (at_ >= text_.size()) return type_error("a format ends after '%'");
     how.type = text_[at_++];
     if (how.type == '%') {
       out_.add("%");
@@ -327,8 +327,7 @@ class Brace {
   Status field() {
     const std::size_t end = text_.find_first_of("{}", at_ + 1);
     if (end == std::string_view::npos) return type_error("a '{' in a format is not closed");
-    if (text_[end] == '{')
-      return Error(ErrorCode::unsupported, "a format inside of a format is not supported");
+    if (text_[end] == '{') return Error(ErrorCode::unsupported, "a nested format is not supported");
     std::string_view inside = text_.substr(at_ + 1, end - at_ - 1);
     at_ = end + 1;
     std::string_view specification;
@@ -356,7 +355,7 @@ class Brace {
     return add_formatted(out_, value, specification, evaluation_.budget());
   }
 
-  // The value of a field such as "", "0", "name", "name.attribute" or "0[key]".
+  // The value of a field, such as "", "0", "name", "name.attribute" or "0[key]".
   Result<Value> lookup(std::string_view path) {
     const std::size_t end = std::min(path.find_first_of(".["), path.size());
     MF_TRY(Value value, argument(path.substr(0, end)));
@@ -400,7 +399,7 @@ class Brace {
         MF_TRY(index, number(name, at));
       }
       if (name.empty() ? numbered_ : next_ > 0)
-        return type_error("fields of a format are numbered by all or by none");
+        return type_error("a format numbers all of its fields or none");
       numbered_ |= !name.empty();
       if (index >= arguments_.positional.size())
         return type_error("there are not enough values for the format");

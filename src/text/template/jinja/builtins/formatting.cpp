@@ -1,4 +1,4 @@
-#include "text/jinja/formatting.h"
+#include "text/template/jinja/builtins/formatting.h"
 
 #include <fmt/format.h>
 
@@ -6,15 +6,15 @@
 #include <charconv>
 #include <cmath>
 
-#include "text/jinja/unicode.h"
+#include "text/template/jinja/builtins/characters.h"
 
 namespace moeflux::jinja {
 namespace {
 
-// Deeper than values nest: a namespace may contain itself.
+// More than the nesting of values, because a namespace may contain itself.
 constexpr std::uint32_t kDeepestShown = 200;
 
-// Adds the string between [begin, end) of `text` escaped as `escaped` says; equal characters go in one piece.
+// Adds [begin, end) of `text`, each character as `escaped` returns it. Unescaped runs are added in one piece.
 template <class Escape>
 void add_escaped(TextBuilder& out, const MarkedText& text, Escape escape) {
   std::size_t plain = 0;
@@ -61,7 +61,7 @@ class Writer {
  public:
   Writer(TextBuilder& out, Budget& budget) : out_(out), budget_(budget) {}
 
-  // `inside`: the container around it is data.
+  // `inside`: the surrounding container is data.
   Status add(const Value& value, bool quoted, bool inside, std::uint32_t depth) {
     if (depth > kDeepestShown) return Error(ErrorCode::unsupported, "a value nests too deeply to be shown");
     MF_TRY_STATUS(budget_.work(sizeof(Value)));

@@ -1,18 +1,19 @@
 #pragma once
-// Values as text: str(), repr(), json.dumps(), the operator % and str.format(). One thread at a time.
+// Conversions of values to text: str(), repr(), json.dumps(), the operator % and str.format(). One thread at
+// a time.
 
 #include <string>
 
-#include "text/jinja/callable.h"
+#include "text/template/jinja/builtins/callable.h"
 
 namespace moeflux::jinja {
 
 class Evaluation;
 
-// Shortest digits that give the same number back: 1.0, 1e-05, inf.
+// The shortest digits that round-trip, as in Python: 1.0, 1e-05, inf.
 std::string python_float(double value);
 
-// Appends str(value), or repr(value): strings as they are, or in quotes with escapes.
+// Appends str(value), which is a string itself, or repr(value), which quotes and escapes strings.
 Status add_str(TextBuilder& out, const Value& value, Budget& budget);
 Status add_repr(TextBuilder& out, const Value& value, Budget& budget);
 // str(value) as a value: a string is itself.
@@ -20,19 +21,19 @@ Result<Value> str(const Value& value, const Heap& heap);
 
 struct JsonStyle {
   bool ensure_ascii = false;
-  std::optional<std::string> indent;  // of one level; absent: all on one line
+  std::optional<std::string> indent;  // of one level; absent: everything on one line
   std::string item_separator = ", ";
   std::string key_separator = ": ";
   bool sort_keys = false;
 };
 Result<Value> json_dump(const Value& value, const JsonStyle& style, const Heap& heap);
 
-// `format % values`; a tuple or a dict gives several.
+// `format % values`. A tuple or a dict holds several values.
 Result<Value> percent_format(const Value& format, const Value& values, const Heap& heap);
 // format.format(arguments).
 Result<Value> brace_format(Evaluation& evaluation, const Value& format, const Arguments& arguments);
 
-// One value by a format specification such as ">10" or ".2f".
+// Appends one value in a format specification such as ">10" or ".2f".
 Status add_formatted(TextBuilder& out, const Value& value, std::string_view specification, Budget& budget);
 
 }  // namespace moeflux::jinja

@@ -1,12 +1,12 @@
-#include "text/jinja/methods.h"
+#include "text/template/jinja/builtins/methods.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "base/printable.h"
-#include "text/jinja/binding.h"
-#include "text/jinja/evaluation.h"
+#include "text/template/jinja/binding.h"
+#include "text/template/jinja/evaluation.h"
 
 namespace moeflux::jinja {
 namespace {
@@ -69,7 +69,7 @@ Result<Value> call_list_method(Evaluation& evaluation, const Value& self, std::s
     count += same ? 1 : 0;
     ++at;
   }
-  if (name == "index") return type_error("index() finds no such value in the list");
+  if (name == "index") return type_error("index(): the value is not in the list");
   return Value::integer(count);
 }
 
@@ -78,7 +78,7 @@ Result<Value> call_loop_method(Evaluation& evaluation, const Value& self, std::s
   LoopObject& loop = self.loop();
   if (!arguments.named.empty()) return type_error(fmt::format("{}() takes no named arguments", name));
   if (name == "cycle") {
-    if (arguments.positional.empty()) return type_error("cycle() has nothing to choose from");
+    if (arguments.positional.empty()) return type_error("cycle() needs at least one argument");
     return arguments.positional[loop.at % arguments.positional.size()];
   }
   bool same = loop.changed_before && loop.last_changed.size() == arguments.positional.size();

@@ -1,4 +1,4 @@
-#include "text/jinja/predicates.h"
+#include "text/template/jinja/builtins/predicates.h"
 
 #include <fmt/format.h>
 
@@ -6,12 +6,12 @@
 #include <array>
 
 #include "base/printable.h"
-#include "text/jinja/binding.h"
-#include "text/jinja/evaluation.h"
-#include "text/jinja/filters.h"
-#include "text/jinja/formatting.h"
-#include "text/jinja/operators.h"
-#include "text/jinja/unicode.h"
+#include "text/template/jinja/binding.h"
+#include "text/template/jinja/builtins/characters.h"
+#include "text/template/jinja/builtins/filters.h"
+#include "text/template/jinja/builtins/formatting.h"
+#include "text/template/jinja/evaluation.h"
+#include "text/template/jinja/operators.h"
 
 namespace moeflux::jinja {
 namespace {
@@ -37,7 +37,7 @@ constexpr OrderTest kOrderTests[] = {
     {{"<=", "le", ""}, [](std::partial_ordering o) { return o <= 0; }},
 };
 
-// All letters of one case, and at least one of them.
+// All cased letters have one case, and there is at least one.
 bool all_of_case(std::string_view text, bool (*of_case)(char32_t)) {
   bool any = false;
   for (std::size_t at = 0; at < text.size();) {
@@ -76,7 +76,7 @@ std::optional<bool> plain(std::string_view name, const Value& input) {
   if (name == "string") return input.is_string();
   if (name == "mapping") return input.is_dict();
   if (name == "iterable") return is_iterable(input);
-  // What has a length and elements by key: a dict is one for Jinja, and so are views not.
+  // Has a length and elements by key. In Jinja a dict is a sequence and its views are not.
   if (name == "sequence")
     return input.is_undefined() || input.is_string() || input.is_dict() ||
            input.is_sequence(SequenceKind::list) || input.is_sequence(SequenceKind::tuple) ||

@@ -1,9 +1,9 @@
 #pragma once
-// The tests of Jinja: what stands behind `is`. One thread at a time.
+// The tests of Jinja, as in `x is defined`. One thread at a time.
 
 #include <string_view>
 
-#include "text/jinja/callable.h"
+#include "text/template/jinja/builtins/callable.h"
 
 namespace moeflux::jinja {
 

@@ -1,4 +1,4 @@
-#include "text/jinja/strftime.h"
+#include "text/template/jinja/builtins/strftime.h"
 
 #include <fmt/format.h>
 
@@ -51,7 +51,7 @@ Result<std::string> directive(char letter, bool plain, const std::tm& time) {
     case 'D':
       return fmt::format("{:02}/{:02}/{:02}", time.tm_mon + 1, time.tm_mday, ((year % 100) + 100) % 100);
     case 'z':
-    case 'Z': return std::string();  // as of a time that knows no zone
+    case 'Z': return std::string();  // as for a time without a zone
     case 'n': return std::string("\n");
     case 't': return std::string("\t");
     case '%': return std::string("%");
@@ -72,7 +72,8 @@ Result<std::string> format_time(std::string_view format, const std::tm& time) {
     }
     const bool plain = i + 1 < format.size() && format[i + 1] == '-';
     i += plain ? 2 : 1;
-    if (i >= format.size()) return Error(ErrorCode::corrupt_data, "strftime_now() is given a '%' at the end");
+    if (i >= format.size())
+      return Error(ErrorCode::corrupt_data, "strftime_now(): the format ends after '%'");
     MF_TRY(const std::string part, directive(format[i], plain, time));
     out += part;
   }

@@ -1,4 +1,4 @@
-// The methods of strings that search, split and join.
+// String methods that search, split and join.
 
 #include <fmt/format.h>
 #include <string.h>
@@ -6,19 +6,19 @@
 #include <algorithm>
 #include <span>
 
-#include "text/jinja/binding.h"
-#include "text/jinja/evaluation.h"
-#include "text/jinja/formatting.h"
-#include "text/jinja/methods.h"
-#include "text/jinja/operators.h"
-#include "text/jinja/unicode.h"
+#include "text/template/jinja/binding.h"
+#include "text/template/jinja/builtins/characters.h"
+#include "text/template/jinja/builtins/formatting.h"
+#include "text/template/jinja/builtins/methods.h"
+#include "text/template/jinja/evaluation.h"
+#include "text/template/jinja/operators.h"
 
 namespace moeflux::jinja {
 namespace {
 
 constexpr std::size_t kNowhere = std::string_view::npos;
 
-// memmem, because it is linear for every needle.
+// memmem is linear for every needle.
 std::size_t find_from(std::string_view text, std::string_view what, std::size_t from) {
   if (from > text.size()) return kNowhere;
   if (what.empty()) return from;
@@ -27,7 +27,7 @@ std::size_t find_from(std::string_view text, std::string_view what, std::size_t 
                           : static_cast<std::size_t>(static_cast<const char*>(found) - text.data());
 }
 
-// The last place, which is searched for naively, so its worst case is paid for in advance.
+// Finds the last occurrence with a naive search, whose worst case is charged in advance.
 Result<std::size_t> find_last(std::string_view text, std::string_view what, Budget& budget) {
   MF_TRY_STATUS(budget.work(text.size() * (1 + what.size() / 16)));
   return text.rfind(what);
@@ -37,7 +37,7 @@ Result<Value> part(const Value& self, std::size_t begin, std::size_t end, const 
   return heap.string(slice(self.text(), begin, end));
 }
 
-// [begin, end) in bytes of what the optional arguments start and end select, in code points.
+// The bytes [begin, end) selected by the optional arguments start and end, which count code points.
 Result<std::optional<TextRange>> region(const Value& self, const std::optional<Value>& start,
                                         const std::optional<Value>& stop) {
   const auto length = static_cast<std::int64_t>(self.string().length);
@@ -56,7 +56,7 @@ Result<std::optional<TextRange>> region(const Value& self, const std::optional<V
   return std::optional(TextRange{byte(begin), byte(end)});
 }
 
-// Where `what` is, as a byte of self; kNowhere.
+// The byte of `self` at which `what` begins, or kNowhere.
 Result<std::size_t> search(Evaluation& evaluation, const Value& self, const Bound& bound, bool from_the_end) {
   MF_TRY(const std::string_view what, text("find", *bound[0]));
   MF_TRY_STATUS(evaluation.budget().work(self.bytes().size() + what.size()));
@@ -77,7 +77,7 @@ Result<Value> find_method(Evaluation& evaluation, const Value& self, const Argum
   MF_TRY(const Bound bound, bind("find", arguments, {"sub", "start", "end"}, 1));
   MF_TRY(const std::size_t at, search(evaluation, self, bound, from_the_end));
   if (at == kNowhere) {
-    if (must_be_there) return type_error("index() does not find the substring");
+    if (must_be_there) return type_error("index(): the substring is not in the string");
     return Value::integer(-1);
   }
   return Value::integer(static_cast<std::int64_t>(count_code_points(self.bytes().substr(0, at))));
@@ -139,7 +139,7 @@ Result<Value> parts_of(const Value& self, std::span<const TextRange> ranges, con
   return heap.sequence(std::move(items));
 }
 
-// Words between whitespace, at most `limit` cuts.
+// Words separated by whitespace, with at most `limit` cuts.
 std::vector<TextRange> words(std::string_view text, std::uint64_t limit) {
   std::vector<TextRange> out;
   std::size_t at = 0;
@@ -148,7 +148,7 @@ std::vector<TextRange> words(std::string_view text, std::uint64_t limit) {
     if (at >= text.size()) return out;
     std::size_t end = at;
     if (out.size() >= limit) {
-      out.push_back({at, text.size()});  // spaces at the end included
+      out.push_back({at, text.size()});  // including spaces at the end
       return out;
     }
     while (end < text.size() && !is_space(code_point_at(text, end).value))
@@ -200,7 +200,7 @@ Result<Value> split_method(Evaluation& evaluation, const Value& self, const Argu
     MF_TRY_STATUS(evaluation.budget().work(separator.size()));
     std::size_t at = kNowhere;
     if (from_the_end) {
-      // Each search pays for what it passes over; together that is the text once.
+      // Each search is charged for the bytes it passes, which add up to the text once.
       MF_TRY_STATUS(evaluation.budget().work(separator.size() > 16 ? end * (separator.size() / 16) : 0));
       at = bytes.substr(0, end).rfind(separator);
     } else {
@@ -306,7 +306,7 @@ Result<Value> strip(Evaluation& evaluation, const Value& self, const Value& char
     const CodePoint point = code_point_at(bytes, at);
     if (characters.is_none()) return is_space(point.value);
     looked_at += set.size();
-    // A whole character is never found inside another one.
+    // A UTF-8 character never occurs inside another one.
     return set.find(bytes.substr(at, point.bytes)) != kNowhere;
   };
   std::size_t begin = 0;
@@ -341,7 +341,7 @@ Result<Value> replace(Evaluation& evaluation, const Value& self, const Value& fr
     out.add(to.text());
     --left;
     begin = at + old_text.size();
-    if (old_text.empty()) {  // between all characters, and at both ends
+    if (old_text.empty()) {  // matches between all characters and at both ends
       if (at >= bytes.size()) break;
       begin = at + code_point_at(bytes, at).bytes;
       out.add(self.text(), at, begin);

@@ -1,8 +1,8 @@
 #pragma once
-// A parsed template: statements that contain expressions, each with its line.
+// The syntax tree of a template: statements and expressions, each with its line.
 //
-// Chains of one precedence (a + b - c) are one node with many operands, so that the depth of the tree is that
-// of the source's nesting, which the parser bounds. Immutable after parsing; any thread.
+// A chain of one precedence (a + b - c) is one node with many operands, so the depth of the tree is the
+// nesting of the source, which the parser bounds. Immutable after parsing, thread-safe.
 
 #include <cstdint>
 #include <memory>
@@ -12,7 +12,7 @@
 #include <variant>
 #include <vector>
 
-#include "text/jinja/value.h"
+#include "text/template/jinja/value.h"
 
 namespace moeflux::jinja {
 
@@ -40,7 +40,7 @@ struct Item {
   ExpressionPtr object;
   ExpressionPtr key;
 };
-struct Slice {  // each bound may be absent
+struct Slice {  // any bound may be absent
   ExpressionPtr object;
   ExpressionPtr begin, end, stride;
 };
@@ -49,7 +49,7 @@ struct Call {
   CallArguments arguments;
 };
 struct Filter {
-  ExpressionPtr input;  // absent in a filter block, and behind {% set x | filter %}
+  ExpressionPtr input;  // absent in a filter block and in {% set x | filter %}
   std::string name;
   CallArguments arguments;
 };
@@ -86,7 +86,7 @@ struct Comparison {
   std::vector<std::pair<CompareOperator, ExpressionPtr>> rest;
 };
 
-struct Logic {  // all of them `and`, or all of them `or`
+struct Logic {  // operands joined by `and` only, or by `or` only
   bool is_and;
   std::vector<ExpressionPtr> operands;
 };
@@ -112,16 +112,16 @@ struct Expression {
       node;
 };
 
-// What is assigned to: a name, an attribute of a namespace, or several of them at once.
+// The target of an assignment: a name, an attribute of a namespace, or a tuple of targets.
 struct Target {
   std::string name;
   std::string attribute;      // empty: a plain name
-  std::vector<Target> parts;  // not empty: a tuple, and the names above are unused
+  std::vector<Target> parts;  // not empty: a tuple; `name` and `attribute` are unused
 };
 
 struct Statement;
 using Body = std::vector<Statement>;
-// The names that are undefined when a block begins, whatever surrounds it (scoping.h).
+// Names that are undefined at the beginning of a block even if an outer block defines them (scoping.h).
 using HiddenNames = std::vector<std::string>;
 
 struct Data {
@@ -155,7 +155,7 @@ struct SetBlock {
 };
 struct Signature {
   std::vector<std::string> names;
-  std::vector<ExpressionPtr> defaults;  // of the last of them
+  std::vector<ExpressionPtr> defaults;  // of the last `names`
 };
 struct Macro {
   std::string name;
@@ -178,7 +178,7 @@ struct With {
   Body body;
   HiddenNames hidden;
 };
-struct Generation {  // marks what a model is trained on; renders its body
+struct Generation {  // marks text that a model is trained on; renders its body
   Body body;
   HiddenNames hidden;
 };
@@ -193,7 +193,7 @@ struct Statement {
 };
 
 struct Ast {
-  std::string name;  // how messages call the template
+  std::string name;  // in error messages
   Body body;
   HiddenNames hidden;
 };

@@ -1,4 +1,4 @@
-#include "text/jinja/lexer.h"
+#include "text/template/jinja/syntax/lexer.h"
 
 #include <fmt/format.h>
 
@@ -6,13 +6,13 @@
 #include <optional>
 
 #include "base/printable.h"
-#include "text/jinja/unicode.h"
-#include "text/utf8.h"
+#include "text/template/jinja/builtins/characters.h"
+#include "text/unicode/utf8.h"
 
 namespace moeflux::jinja {
 namespace {
 
-// One kind of line end, and none at the end of the template.
+// Converts line ends to \n and removes one at the end of the template.
 std::string normalized(std::string_view source) {
   std::string out;
   out.reserve(source.size());
@@ -47,7 +47,7 @@ class Lexer {
 
   void add(TokenType type, std::string text) { tokens_.push_back({type, line_, std::move(text)}); }
 
-  // Moves on to `to`, counting lines.
+  // Moves to `to` and counts lines.
   void advance(std::size_t to) {
     line_ += static_cast<std::uint32_t>(std::count(source_.begin() + static_cast<std::ptrdiff_t>(at_),
                                                    source_.begin() + static_cast<std::ptrdiff_t>(to), '\n'));
@@ -78,7 +78,8 @@ class Lexer {
     return at < source_.size() && (source_[at] == '-' || source_[at] == '+') ? source_[at] : '\0';
   }
 
-  // The text up to the tag at `tag`, without the whitespace that the tag's sign or lstrip_blocks take.
+  // Adds the text before the tag at `tag`, without the whitespace that the tag's sign or lstrip_blocks
+  // remove.
   void add_data(std::size_t tag, char sign, bool is_print) {
     std::size_t end = tag;
     if (sign == '-') {
@@ -94,7 +95,7 @@ class Lexer {
     advance(tag);
   }
 
-  // Text up to a tag, and the tag.
+  // Reads the text before a tag, and the tag.
   Status outside() {
     std::size_t tag = at_;
     for (;; ++tag) {
@@ -117,18 +118,18 @@ class Lexer {
   }
 
   Status comment(std::size_t inside) {
-    if (inside >= source_.size()) {  // Jinja lets a comment be that begins where the template ends
+    if (inside >= source_.size()) {  // Jinja accepts a comment that begins where the template ends
       advance(source_.size());
       return {};
     }
     const std::size_t end = source_.find("#}", inside);
-    if (end == std::string_view::npos) return error("comment without an end");
+    if (end == std::string_view::npos) return error("comment without '#}'");
     const char sign = end > inside ? sign_at(end - 1) : '\0';
     advance(after_block_end(end, sign));
     return {};
   }
 
-  // Behind the two characters at `end` that close a comment or a block.
+  // The place after the two characters at `end` that close a comment or a block.
   std::size_t after_block_end(std::size_t end, char sign) const {
     const std::size_t behind = end + 2;
     if (sign == '-') return skip_space(behind);
@@ -136,7 +137,7 @@ class Lexer {
     return behind + (newline ? 1 : 0);
   }
 
-  // Behind {% raw %}, when that is what stands here.
+  // The place after {% raw %} if it stands here.
   std::optional<std::size_t> raw_begin(std::size_t inside) const {
     std::size_t at = skip_space(inside);
     if (source_.substr(at, 3) != "raw") return std::nullopt;
@@ -166,7 +167,7 @@ class Lexer {
     return error("{% raw %} without {% endraw %}");
   }
 
-  // What stands between the brackets of a print or a block.
+  // Reads the inside of a print or a block.
   Status expression(std::size_t inside, TokenType begin) {
     const bool is_print = begin == TokenType::print_begin;
     const std::string_view close = is_print ? "}}" : "%}";
@@ -213,7 +214,7 @@ class Lexer {
     return {};
   }
 
-  // The end of digits from `at` that may have single underscores between them; `at` when there are none.
+  // The end of the digits from `at`, which may have single underscores between them; `at` if there are none.
   template <class IsDigit>
   std::size_t digits(std::size_t at, IsDigit is_one) const {
     std::size_t end = at;
@@ -253,7 +254,7 @@ class Lexer {
     if (end > whole) {
       add(TokenType::real, text(end));
     } else {
-      // As Python: no leading zeros but zeros only.
+      // As in Python, no leading zeros, except in zero itself.
       if (source_[at_] == '0') end = digits(at_, [](char c) { return c == '0'; });
       add(TokenType::integer, text(end));
     }
@@ -287,7 +288,7 @@ class Lexer {
     return {};
   }
 
-  // `digits` hexadecimal digits of `text` from `at` as a character.
+  // The character of `count` hexadecimal digits of `text` from `at`.
   Result<char32_t> hexadecimal(std::string_view text, std::size_t at, std::size_t count) const {
     char32_t value = 0;
     for (std::size_t i = at; i < at + count; ++i) {
@@ -298,11 +299,11 @@ class Lexer {
       else if (low >= 'a' && low <= 'f')
         value = value * 16 + static_cast<char32_t>(low - 'a' + 10);
       else
-        return error(fmt::format("escape in a string without {} hexadecimal digits", count));
+        return error(fmt::format("string escape without {} hexadecimal digits", count));
     }
     if (value > 0x10FFFF || (value >= 0xD800 && value < 0xE000))
       return error(
-          fmt::format("escape U+{:04X} in a string is not a character", static_cast<std::uint32_t>(value)));
+          fmt::format("string escape U+{:04X} is not a character", static_cast<std::uint32_t>(value)));
     return value;
   }
 
@@ -333,7 +334,7 @@ class Lexer {
         --i;
         append_utf8(out, value);
       } else if (c == 'N') {
-        return error("escape \\N in a string is not supported");
+        return error("string escape \\N is not supported");
       } else {
         out += '\\';
         out += c;
@@ -371,7 +372,7 @@ class Lexer {
   const std::string_view name_;
   std::size_t at_ = 0;
   std::uint32_t line_ = 1;
-  std::string open_;  // the brackets that are still to be closed
+  std::string open_;  // closing brackets that are still expected
   std::vector<Token> tokens_;
 };
 

@@ -1,7 +1,8 @@
 #pragma once
-// The tokens of a template's source, with trim_blocks and lstrip_blocks on and whitespace control applied.
+// Splits the source of a template into tokens, applying trim_blocks, lstrip_blocks and whitespace control.
 //
-// Text between tags is a `data` token; inside tags there are names, literals and operators. Pure function.
+// Text between tags is a `data` token; inside tags there are names, literals and operators. Pure function,
+// thread-safe.
 
 #include <cstdint>
 #include <string>
@@ -22,7 +23,7 @@ enum class TokenType : std::uint8_t {
   string,
   integer,
   real,
-  op,  // its text says which
+  op,  // see `text`
   end,
 };
 
@@ -35,7 +36,7 @@ struct Token {
   bool is_op(std::string_view op) const { return type == TokenType::op && text == op; }
 };
 
-// The tokens, of which the last is `end`. `name` begins messages.
+// Returns the tokens; the last one is `end`. `name` begins error messages.
 Result<std::vector<Token>> tokenize(std::string_view source, std::string_view name);
 
 }  // namespace moeflux::jinja

@@ -1,13 +1,13 @@
-#include "text/jinja/parser.h"
+#include "text/template/jinja/syntax/parser.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "base/printable.h"
-#include "text/jinja/parser_state.h"
-#include "text/jinja/scoping.h"
-#include "text/jinja/unicode.h"
+#include "text/template/jinja/builtins/characters.h"
+#include "text/template/jinja/scoping.h"
+#include "text/template/jinja/syntax/parser_state.h"
 
 namespace moeflux::jinja {
 namespace {
@@ -216,20 +216,20 @@ Result<Signature> Parser::signature() {
     if (!out.names.empty()) MF_TRY_STATUS(expect_op(","));
     MF_TRY(const Token name, expect(TokenType::name, "the name of a parameter"));
     if (std::find(out.names.begin(), out.names.end(), name.text) != out.names.end())
-      return error(name.line, fmt::format("parameter '{}' is there twice", printable(name.text, 60)));
+      return error(name.line, fmt::format("parameter '{}' occurs twice", printable(name.text, 60)));
     out.names.push_back(name.text);
     if (skip_op("=")) {
       MF_TRY(ExpressionPtr value, expression());
       out.defaults.push_back(std::move(value));
     } else if (!out.defaults.empty()) {
-      return error(name.line, "a parameter without a default stands behind one with a default");
+      return error(name.line, "a parameter without a default follows one with a default");
     }
   }
   MF_TRY_STATUS(expect_op(")"));
   return out;
 }
 
-// The body of a macro, which loops around it do not reach into, and which of its hidden parameters it uses.
+// The body of a macro, outside of all surrounding loops, and the implicit parameters that it uses.
 Result<Body> Parser::macro_body(std::string_view end, Uses& uses) {
   const std::uint32_t loops = std::exchange(loops_, 0);
   const Uses outer = std::exchange(uses_, {});

@@ -1,4 +1,4 @@
-// Expressions, from the loosest binding to the tightest.
+// Expressions, from the lowest precedence to the highest.
 
 #include <fmt/format.h>
 
@@ -7,9 +7,9 @@
 #include <initializer_list>
 
 #include "base/printable.h"
-#include "text/jinja/filters.h"
-#include "text/jinja/parser_state.h"
-#include "text/jinja/predicates.h"
+#include "text/template/jinja/builtins/filters.h"
+#include "text/template/jinja/builtins/predicates.h"
+#include "text/template/jinja/syntax/parser_state.h"
 
 namespace moeflux::jinja {
 namespace {
@@ -159,7 +159,7 @@ Result<ExpressionPtr> Parser::product() {
   return make(line, depth, Arithmetic{std::move(first), std::move(rest)});
 }
 
-// Jinja takes powers from left to right, where Python takes them from right to left.
+// Powers are left-associative in Jinja and right-associative in Python.
 Result<ExpressionPtr> Parser::power() {
   const std::uint32_t line = current().line;
   MF_TRY(ExpressionPtr first, unary());
@@ -353,10 +353,10 @@ Result<ExpressionPtr> Parser::subscript(ExpressionPtr node) {
   while (!current().is_op("]")) {
     if (!keys.empty() || is_slice) {
       MF_TRY_STATUS(expect_op(","));
-      if (is_slice) return error(line, "a slice stands alone in its brackets");
+      if (is_slice) return error(line, "a slice must be alone in its brackets");
     }
     MF_TRY(ExpressionPtr key, subscript_index(begin, end, stride, is_slice));
-    if (is_slice && !keys.empty()) return error(line, "a slice stands alone in its brackets");
+    if (is_slice && !keys.empty()) return error(line, "a slice must be alone in its brackets");
     if (!is_slice) keys.push_back(std::move(key));
   }
   MF_TRY_STATUS(expect_op("]"));
@@ -376,7 +376,7 @@ Result<ExpressionPtr> Parser::subscript(ExpressionPtr node) {
   return make(line, depth, Item{std::move(node), std::move(key)});
 }
 
-// One index, or the bounds of a slice.
+// An index, or the bounds of a slice.
 Result<ExpressionPtr> Parser::subscript_index(ExpressionPtr& begin, ExpressionPtr& end, ExpressionPtr& stride,
                                               bool& is_slice) {
   ExpressionPtr first;
@@ -425,7 +425,7 @@ Result<CallArguments> Parser::call_arguments(std::uint32_t& depth_below) {
 
 Status Parser::call_argument(CallArguments& arguments) {
   const std::uint32_t line = current().line;
-  const Error misplaced = error(line, "an argument stands behind one that must come after it");
+  const Error misplaced = error(line, "this argument must precede the one before it");
   const bool has_more = arguments.more_positional != nullptr || arguments.more_named != nullptr;
   if (skip_op("*")) {
     if (has_more) return misplaced;
@@ -460,8 +460,8 @@ Result<std::string> Parser::dotted_name(std::string_view what) {
   return name;
 }
 
-// As Jinja: an unknown filter or test is an error of the source, except under a condition, where it may be
-// meant for another environment.
+// As in Jinja, an unknown filter or test is a syntax error, except inside a condition, where it may be meant
+// for another environment.
 Status Parser::known(std::string_view name, bool exists, std::string_view kind, std::uint32_t line) const {
   if (exists || conditional_ > 0) return {};
   return error(line, fmt::format("there is no {} '{}'", kind, printable(name, 60)));

@@ -1,16 +1,16 @@
 #pragma once
-// The parser, shared by the two files that implement it: expressions and statements. Internal to them.
+// The Parser: recursive descent over the tokens. Internal to the two files that implement its expressions and
+// statements.
 //
-// Recursive descent over the tokens; every level of nesting is counted, because a hostile source is nothing
-// but brackets. One thread at a time.
+// Counts every level of nesting, because a hostile source may be nothing but brackets. One thread at a time.
 
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "text/jinja/ast.h"
-#include "text/jinja/lexer.h"
-#include "text/jinja/limits.h"
+#include "text/template/jinja/limits.h"
+#include "text/template/jinja/syntax/ast.h"
+#include "text/template/jinja/syntax/lexer.h"
 
 namespace moeflux::jinja {
 
@@ -23,12 +23,12 @@ class Parser {
 
  private:
   struct TupleOptions {
-    bool simplified = false;    // primary expressions only: what is assigned to
-    bool conditional = true;    // `a if b else c` is one of them
+    bool simplified = false;    // primary expressions only, for assignment targets
+    bool conditional = true;    // `a if b else c` is allowed
     std::string_view end = {};  // a name that ends it
     bool in_parentheses = false;
   };
-  // What a macro asks for by using its name.
+  // The implicit parameters that a macro uses.
   struct Uses {
     bool caller = false, varargs = false, kwargs = false;
   };
@@ -81,9 +81,9 @@ class Parser {
 
   // Statements.
   Result<Body> body(std::vector<std::string_view> ends);
-  // Behind a tag: its end, and the body up to one of `ends`, which is the current token then.
+  // After a tag: consumes its end and the body up to one of `ends`, which becomes the current token.
   Result<Body> block(std::vector<std::string_view> ends);
-  // The same, with nothing but `end` to end it, which is consumed.
+  // The same up to `end`, which is consumed.
   Result<Body> block_to(std::string_view end);
   Status text_or_tag(Body& out);
   Result<Statement> statement();
@@ -105,10 +105,9 @@ class Parser {
   const std::string_view name_;
   const Limits limits_;
   std::uint32_t depth_ = 0;
-  std::uint32_t conditional_ =
-      0;                     // inside this many conditions, where an unknown filter fails only when reached
-  std::uint32_t loops_ = 0;  // around here, in the same macro
-  Uses uses_;                // of the names that macros are given, since the last macro began
+  std::uint32_t conditional_ = 0;  // enclosing conditions, in which an unknown filter fails only if reached
+  std::uint32_t loops_ = 0;        // enclosing loops in the same macro
+  Uses uses_;                      // since the current macro began
 };
 
 }  // namespace moeflux::jinja

@@ -1,14 +1,17 @@
-#include "text/jinja/parser.h"
+#include "text/template/jinja/syntax/parser.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
 
-#include "text/jinja/testing/render.h"
+#include "base/testing/states.h"
+#include "text/template/jinja/testing/render.h"
 
 namespace moeflux::jinja {
 namespace {
 
+using test::States;
 using testing::text_of;
 
 Error refused(std::string_view source) {
@@ -16,37 +19,34 @@ Error refused(std::string_view source) {
   return ast ? Error(ErrorCode::cancelled, "it was accepted") : ast.error();
 }
 
-TEST(Parser, BindsAsJinjaDoes) {
+TEST(Parser, UsesThePrecedenceOfJinja) {
   EXPECT_EQ(text_of("{{ 1 + 2 * 3 }} {{ -2 ** 2 }} {{ 2 ** 3 ** 2 }} {{ not 1 == 2 }}"), "7 4 64 True");
   EXPECT_EQ(text_of("{{ -1|abs }} {{ 1 + 2|string|length }}"), "1 2");
-  EXPECT_EQ(text_of("{{ 1 + 2 ~ 3 }}"), "error: test.jinja:1: '+' does not take a 'int' and a 'str'");
+  EXPECT_THAT(text_of("{{ 1 + 2 ~ 3 }}"), States("error", "test.jinja:1:", "'+'", "'int'", "'str'"));
 }
 
-TEST(Parser, NamesWhatItExpected) {
-  EXPECT_EQ(refused("a\n{% if x %}b").message(),
-            "t:2: unexpected the end of the template, expected '{% elif %}'");
-  EXPECT_EQ(refused("{{ 1 + }}").message(), "t:1: unexpected '}}', expected an expression");
-  EXPECT_EQ(refused("\n{% for x l %}{% endfor %}").message(), "t:2: unexpected 'l', expected 'in'");
-  EXPECT_EQ(refused("{% nosuch %}").message(), "t:1: unknown tag 'nosuch'");
-  EXPECT_EQ(refused("{{ x|nosuch }}").message(), "t:1: there is no filter 'nosuch'");
-  EXPECT_EQ(refused("{{ x is nosuch }}").message(), "t:1: there is no test 'nosuch'");
-  EXPECT_EQ(refused("{% break %}").message(), "t:1: 'break' outside of a loop");
-  EXPECT_EQ(refused("{% set 1 = 2 %}").message(), "t:1: this cannot be assigned to");
-  EXPECT_EQ(refused("{{ f(a=1, 2) }}").message(),
-            "t:1: an argument stands behind one that must come after it");
+TEST(Parser, NamesTheUnexpectedAndTheExpectedToken) {
+  EXPECT_THAT(refused("a\n{% if x %}b"), States("t:2:", "end of the template", "'{% elif %}'"));
+  EXPECT_THAT(refused("{{ 1 + }}"), States("t:1:", "unexpected '}}'", "an expression"));
+  EXPECT_THAT(refused("\n{% for x l %}{% endfor %}"), States("t:2:", "unexpected 'l'", "expected 'in'"));
+  EXPECT_THAT(refused("{% nosuch %}"), States("t:1:", "tag 'nosuch'"));
+  EXPECT_THAT(refused("{{ x|nosuch }}"), States("t:1:", "filter 'nosuch'"));
+  EXPECT_THAT(refused("{{ x is nosuch }}"), States("t:1:", "test 'nosuch'"));
+  EXPECT_THAT(refused("{% break %}"), States("t:1:", "'break'", "outside of a loop"));
+  EXPECT_THAT(refused("{% set 1 = 2 %}"), States("t:1:", "cannot be assigned to"));
+  EXPECT_THAT(refused("{{ f(a=1, 2) }}"), States("t:1:", "argument", "precede"));
 }
 
-TEST(Parser, RefusesOtherTemplatesByName) {
+TEST(Parser, RejectsReferencesToOtherTemplates) {
   for (const std::string tag :
        {"include 'x'", "extends 'x'", "import 'x' as y", "from 'x' import y", "block b"}) {
     const Error error = refused("{% " + tag + " %}");
     EXPECT_EQ(error.code(), ErrorCode::unsupported);
-    EXPECT_NE(error.message().find("is not supported in chat templates"), std::string::npos)
-        << error.message();
+    EXPECT_THAT(error, States(tag.substr(0, tag.find(' ')), "not supported"));
   }
 }
 
-TEST(Parser, BoundsHowDeepASourceNests) {
+TEST(Parser, BoundsTheNestingOfTheSource) {
   const auto nested = [](std::size_t n) {
     return "{{ " + std::string(n, '(') + "1" + std::string(n, ')') + " }}";
   };
@@ -68,22 +68,22 @@ TEST(Parser, BoundsHowDeepASourceNests) {
     EXPECT_EQ(parse(source, "t", {}).has_value(), false) << source.substr(0, 20);
 }
 
-TEST(Parser, BoundsHowLongItLooksForNames) {
+TEST(Parser, BoundsTheTimeToResolveNames) {
   std::string source;
   for (int i = 0; i < 10'000; ++i) source += "{% set a" + std::to_string(i) + " = 1 %}";
   for (int i = 0; i < 10'000; ++i) source += "{% if b %}{% endif %}";
   const Error error = refused(source);
   EXPECT_EQ(error.code(), ErrorCode::unsupported);
-  EXPECT_EQ(error.message(), "t: too many conditions over too many names");
+  EXPECT_THAT(error, States("t:", "too many conditions", "names"));
 }
 
-TEST(Parser, TakesLongChainsThatDoNotNest) {
+TEST(Parser, AcceptsLongChainsWithoutNesting) {
   std::string sum = "{{ 0";
   for (int i = 0; i < 5000; ++i) sum += " + 1";
   EXPECT_EQ(text_of(sum + " }}"), "5000");
 }
 
-TEST(Parser, RefusesSourcesThatAreTooLongOrNotUtf8) {
+TEST(Parser, RejectsASourceThatIsTooLongOrNotUtf8) {
   EXPECT_EQ(refused(std::string((1u << 20) + 1, 'a')).code(), ErrorCode::unsupported);
   EXPECT_EQ(refused("a\xFF").code(), ErrorCode::corrupt_data);
 }

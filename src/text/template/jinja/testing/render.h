@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/json.h"
-#include "text/jinja/template.h"
+#include "text/template/jinja/template.h"
 
 namespace moeflux::jinja::testing {
 
@@ -20,14 +20,14 @@ inline Result<MarkedText> render(std::string_view source, const Json& variables 
   return parsed.render(given, limits);
 }
 
-// The text, or "error: " and the message.
+// The text, or "error: " and the error message.
 inline std::string text_of(std::string_view source, const Json& variables = Json::object(),
                            const Limits& limits = {}) {
   const Result<MarkedText> out = render(source, variables, limits);
   return out ? out->bytes : "error: " + out.error().message();
 }
 
-// The text with what is data in brackets: "<|user|>[hello]".
+// The text with the data in brackets: "<|user|>[hello]".
 inline std::string marked(std::string_view source, const Json& variables = Json::object()) {
   const Result<MarkedText> out = render(source, variables);
   if (!out) return "error: " + out.error().message();

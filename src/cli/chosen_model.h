@@ -1,0 +1,14 @@
+#pragma once
+// choose_model() of the library with a progress bar, for commands that run a model. One thread at a time.
+
+#include "base/log.h"
+#include "base/result.h"
+#include "io/file_system.h"
+#include "library/model_choice.h"
+
+namespace moeflux::cli {
+
+Result<ChosenModel> choose_model_with_bar(FileSystem& files, const ModelChoice& choice, const Places& places,
+                                          LogSink& log);
+
+}  // namespace moeflux::cli

@@ -1,0 +1,34 @@
+#pragma once
+// A command of the program: its flags in the parser, and what runs once the command line has named it.
+//
+// Each command has one file, whose add_NAME() registers the flags and returns the Command. main.cpp lists all
+// of them.
+
+#include <functional>
+#include <istream>
+
+#include "base/log.h"
+#include "cli/exit_code.h"
+#include "io/file_system.h"
+#include "library/model_choice.h"
+
+namespace CLI {
+class App;
+}  // namespace CLI
+
+namespace moeflux::cli {
+
+// What a command sees of the process. All of it outlives the command.
+struct Shell {
+  FileSystem& files;
+  LogSink& log;
+  std::istream& in;
+  const Places& places;
+};
+
+struct Command {
+  CLI::App* parser;  // owned by the program's CLI::App
+  std::function<ExitCode(const Shell&)> run;
+};
+
+}  // namespace moeflux::cli

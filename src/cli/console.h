@@ -1,0 +1,36 @@
+#pragma once
+// Standard output and standard error of the process.
+//
+// Standard output carries only what was asked for, so that it can be piped. Complaints, warnings and notes go
+// to standard error. One thread at a time.
+
+#include <string>
+#include <string_view>
+
+#include "base/log.h"
+#include "base/result.h"
+#include "cli/exit_code.h"
+
+namespace moeflux::cli {
+
+// Prints "moeflux: MESSAGE" to standard error.
+void complain(std::string_view message);
+
+// Complains about `error`, on one line whatever a path or a name in it contains.
+ExitCode report(const Error& error);
+
+// Writes `text` to standard output at once. A full disk or a closed pipe is io_failed, not a silent success.
+Status write_output(std::string_view text);
+
+// Ends a command: prints its text or reports its error. A cancelled command is not reported: the user asked
+// for it.
+ExitCode finish(const Status& status);
+ExitCode finish(const Result<std::string>& text);
+
+// Prints what the library logs: warnings as complaints, information as it is, nothing below that.
+class TerminalLog final : public LogSink {
+ public:
+  void write(LogLevel level, std::string_view message) override;
+};
+
+}  // namespace moeflux::cli

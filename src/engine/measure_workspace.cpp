@@ -1,0 +1,85 @@
+// How much scratch memory a step takes at most, found by running the layers on operations that only measure.
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "engine/engine.h"
+
+namespace moeflux {
+namespace {
+
+// Serves experts of the right shapes without memory behind them.
+class MeasuringExperts final : public ExpertSource {
+ public:
+  explicit MeasuringExperts(const PackedModel& model) : model_(model) {}
+  std::uint32_t lease_limit() const override { return 1u << 30; }
+
+ private:
+  void start(LayerId layer, std::span<const std::uint32_t> wanted, FetchOrder) override {
+    layer_ = layer;
+    wanted_ = wanted;
+  }
+  Result<std::optional<ReadyExpert>> next_ready() override {
+    if (wanted_.empty()) return std::optional<ReadyExpert>();
+    const ExpertId expert(wanted_.front());
+    wanted_ = wanted_.subspan(1);
+    const ExpertFormat& format = model_.expert_format(model_.record({layer_, expert}));
+    const auto shaped = [](const MatrixFormat& matrix) {
+      return TiledMatrix{matrix.rows, matrix.cols, matrix.encoding, nullptr, 0};
+    };
+    const ExpertView view{shaped(format.gate), shaped(format.up), shaped(format.down)};
+    return std::optional<ReadyExpert>({expert, view, 0});
+  }
+  bool is_one_ready() const override { return !wanted_.empty(); }
+  void stop() override {}
+  void release(std::uint32_t) override {}
+
+  const PackedModel& model_;
+  LayerId layer_{0};
+  std::span<const std::uint32_t> wanted_;
+};
+
+class SilentObserver final : public StepObserver {
+ public:
+  void saw(StepPoint, LayerId, std::span<const float>, std::uint32_t) override {}
+  void chose(LayerId, std::span<const std::uint32_t>, std::span<const float>, std::uint32_t) override {}
+  bool replace_residual(LayerId, std::span<float>, std::uint32_t) override { return false; }
+};
+
+}  // namespace
+
+// Measures the batches that can take most: every small number of rows, because how rows are split over
+// threads and whether their experts' outputs are kept depends on it, and the largest one. All rows stand at
+// the end of the context, each in a session of its own.
+Result<std::uint64_t> Engine::measure_workspace() const {
+  std::vector<std::uint32_t> sizes;
+  const std::uint32_t small = std::max(kFewRows, 4 * pool_.threads()) + 1;
+  for (std::uint32_t rows = 1; rows <= std::min(small, options_.step_rows); ++rows) sizes.push_back(rows);
+  sizes.push_back(options_.step_rows);
+
+  std::uint64_t most = 0;
+  SilentObserver observer;
+  MeasuringExperts experts(model_);
+  const TokenId token(0);
+  std::vector<float> logits(config().vocabulary);  // shared by all rows: nothing is written
+  for (const std::uint32_t rows : sizes) {
+    CpuOps ops(pool_.threads(), options_.precision);
+    const Ops::Scope scope(ops);
+    ops.take_host<StepSegment>(rows);  // as run() does
+    std::vector<StepSegment> segments(rows);
+    for (std::uint32_t row = 0; row < rows; ++row)
+      segments[row] = {.tokens = {&token, 1},
+                       .first_row = row,
+                       .position = options_.context - 1,
+                       .logits_rows = 1,
+                       .logits = logits};
+    Step step = step_over(ops, experts, segments);
+    step.observer = &observer;
+    MF_TRY_STATUS(forward(step));
+    most = std::max<std::uint64_t>(most, ops.workspace().high_water());
+  }
+  return most;
+}
+
+}  // namespace moeflux

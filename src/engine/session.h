@@ -1,0 +1,110 @@
+#pragma once
+// One timeline of tokens over an engine, and its past: checkpoints, snapshots, forks, files.
+//
+// A session computes the same bits whatever other sessions share its steps and however its tokens are cut
+// into steps. Owns its state and a share in its engine. Move-only; one thread at a time.
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+
+#include "base/function_ref.h"
+#include "base/ids.h"
+#include "base/result.h"
+#include "engine/batch.h"
+#include "engine/checkpoints.h"
+#include "engine/engine.h"
+#include "experts/expert_history.h"
+#include "io/file_system.h"
+#include "state/session_state.h"
+#include "state/snapshot.h"
+#include "state/snapshot_file.h"
+
+namespace moeflux {
+
+// What a long extend() does besides running its steps.
+struct ExtendOptions {
+  StepOptions step = {};
+  // Keeps a checkpoint at this position when it lies strictly between the first and the last one that
+  // extend() runs. The checkpoint is best effort: without memory for it a later rewind() runs more tokens
+  // again, nothing else.
+  std::uint32_t checkpoint_at = 0;
+};
+
+// Called after each step of an extend() with what that step did. An error stops extend(), which returns it.
+using StepProgress = FunctionRef<Status(const StepStatistics& step)>;
+
+class Session {
+ public:
+  Session(Session&&) noexcept = default;
+  Session& operator=(Session&& other) noexcept;
+
+  Engine& engine() const { return *engine_; }
+  std::uint32_t position() const { return state_.position(); }
+  std::uint32_t context() const { return state_.context(); }
+  // The tokens at positions [tokens_begin(), position()). Earlier ones are unknown: an imported snapshot has
+  // none.
+  std::span<const TokenId> tokens() const { return state_.tokens(); }
+  std::uint32_t tokens_begin() const { return state_.tokens_begin(); }
+
+  // Runs `tokens` in steps of at most EngineOptions::step_rows rows and returns the sum of their statistics.
+  // `logits`: empty, or [vocabulary] for those after the last token. Token ids, room in the context and
+  // memory for keys and values are checked for all tokens before the first step, so those errors mean that
+  // nothing was computed. If a later step fails or is cancelled, the session stands after the last step that
+  // succeeded; see position().
+  Result<StepStatistics> extend(std::span<const TokenId> tokens, std::span<float> logits = {},
+                                const StepOptions& options = {});
+  Result<StepStatistics> extend(std::span<const TokenId> tokens, std::span<float> logits,
+                                const ExtendOptions& options, StepProgress progress);
+  // Returns position_mismatch unless the session is at `position`.
+  Status expect_position(std::uint32_t position) const;
+
+  // Back to position 0, without checkpoints.
+  void clear();
+
+  // Forgets which experts the last token chose, so the next step prefetches nothing; for benchmarks.
+  void forget_predictions() { history_.forget(); }
+
+  // ---- Checkpoints: see engine/checkpoints.h ----
+  // Keeps the current state under its position.
+  Status checkpoint();
+  // Goes back to the checkpoint at exactly `position` and drops later ones; no_checkpoint if there is none.
+  Status restore_to(std::uint32_t position);
+  // Goes back to any earlier position. A session with recurrent layers runs its own tokens again from the
+  // last checkpoint at or before it. On an error or a cancel the session is where it was. Returns the work of
+  // the rerun.
+  Result<StepStatistics> rewind(std::uint32_t position, const StepOptions& options = {});
+  // Goes back without running anything; cannot_truncate_recurrent, and no change, where that is impossible.
+  Status rewind_strict(std::uint32_t position);
+  void set_max_checkpoints(std::size_t count) { checkpoints_.set_most(count); }
+  void set_checkpoint_budget_bytes(std::uint64_t bytes) { checkpoints_.set_budget_bytes(bytes); }
+  std::size_t checkpoint_count() const { return checkpoints_.count(); }
+
+  // ---- Snapshots ----
+  Result<Snapshot> snapshot() const;
+  // A new session at the same position. Both share the blocks of keys and values.
+  Result<Session> fork() const;
+  // Replaces the state by a snapshot of the same engine. Drops the checkpoints: they belong to another
+  // timeline.
+  Status restore(const Snapshot& snapshot);
+  // Writes a snapshot file, whole or not at all, or the same bytes piece by piece. See
+  // docs/formats/snapshot.md.
+  Status save(FileSystem& files, const std::filesystem::path& path) const;
+  Status save(SnapshotSink sink) const;
+  std::uint64_t saved_bytes() const;
+  // A load that fails changes nothing.
+  Status load(FileSystem& files, const std::filesystem::path& path);
+  Status load(std::span<const std::byte> bytes);
+
+ private:
+  friend class Engine;
+  Session(std::shared_ptr<Engine> engine, SessionState state, ExpertHistory history);
+
+  std::shared_ptr<Engine> engine_;  // destroyed last: it owns the blocks
+  SessionState state_;
+  Checkpoints checkpoints_;
+  ExpertHistory history_;
+};
+
+}  // namespace moeflux

@@ -1,0 +1,70 @@
+#pragma once
+// What became of speculative reads, and whether hints are still worth reading.
+//
+// A guess is a record that is read because of a hint. The scheduler reports its life:
+//
+//   begin ──▶ confirm | refute, at most once ──▶ use | waste | forget
+//
+// confirm() and refute() judge the hint: did its layer want the record? Each moves `precision`, a running
+// average over the last 32 or so judgements. use() and waste() count what the read was good for.
+//
+// While precision is at least kLeastPrecision, every hint of enough confidence is read. Below, a single guess
+// is read as a probe once in a while, because a predictor may improve. The interval between probes doubles
+// from 256 fetches to 65,536 for as long as no guess is confirmed. The bar is low because an idle drive costs
+// nothing.
+//
+// Plain arithmetic. One thread at a time.
+
+#include <cstdint>
+
+#include "experts/expert_statistics.h"
+
+namespace moeflux {
+
+class GuessAccounting {
+ public:
+  // ---- The life of a guess ----
+  void begin() { ++unused_; }
+  void confirm();
+  void refute();
+  // The open fetch uses the guess, of which `bytes` were submitted ahead of time. `is_ready`: all had
+  // arrived.
+  void use(bool is_ready, std::uint64_t bytes);
+  // The guess leaves its slot unused after `bytes` of it were submitted.
+  void waste(std::uint64_t bytes);
+  // The guess became an ordinary record without being counted as used.
+  void forget() { --unused_; }
+
+  // ---- Trust ----
+  // Whether a hint of this confidence may be read in the fetch numbered `fetch`. Permission for a probe uses
+  // the probe up, so ask only about a hint that would be read now.
+  bool allows_read(float confidence, std::uint64_t fetch);
+  // At least half of the guesses are right: hints may displace what they do not name.
+  bool is_trusted() const { return precision_ >= kTrustedPrecision; }
+  // As good as known: may be read ahead like what is wanted.
+  bool is_certain(float confidence) const {
+    return confidence >= kCertain && precision_ >= kCertainPrecision;
+  }
+
+  std::uint32_t unused() const { return unused_; }  // guesses in slots
+  void add_to(ExpertStatistics& statistics) const { statistics += counts_; }
+
+  static constexpr float kLeastPrecision = 0.35F;
+  static constexpr float kLeastConfidence = 0.1F;
+  static constexpr std::uint32_t kFirstProbeInterval = 256, kLongestProbeInterval = 1 << 16;  // fetches
+
+ private:
+  static constexpr float kTrustedPrecision = 0.5F;
+  static constexpr float kCertain = 0.95F, kCertainPrecision = 0.9F;
+  static constexpr float kPrecisionMemory = 1.0F / 32;
+
+  void judge(float outcome) { precision_ += (outcome - precision_) * kPrecisionMemory; }
+
+  float precision_ = 0.5F;
+  std::uint64_t next_probe_ = 0;      // fetch from which on a guess is read although precision is low
+  std::uint32_t probe_interval_ = 0;  // fetches; 0: the next probe starts over
+  std::uint32_t unused_ = 0;
+  ExpertStatistics counts_;  // of guesses only
+};
+
+}  // namespace moeflux
