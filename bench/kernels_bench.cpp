@@ -23,9 +23,9 @@
 #include <string_view>
 #include <vector>
 
-#include "base/aligned_buffer.h"
 #include "base/arithmetic.h"
-#include "base/json.h"
+#include "base/json/json.h"
+#include "base/memory/aligned_buffer.h"
 #include "base/thread_pool.h"
 #include "io/machine.h"
 #include "io/posix_file_system.h"

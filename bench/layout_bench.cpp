@@ -20,7 +20,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/aligned_buffer.h"
+#include "base/memory/aligned_buffer.h"
 #include "layout_matrix.h"
 
 namespace moeflux::layout_bench {

@@ -25,10 +25,10 @@ FOLDER_LIMIT = 40
 CODE = CPP | {".py", ".sh", ".js"}
 LONG_FUNCTIONS = {  # "path: name": lines
     "src/kernels/vector/int8.h: multiply_tiles": 90,
-    "src/source/safetensors_test.cpp: bad_headers": 79,
+    "src/source/safetensors/safetensors_test.cpp: bad_headers": 79,
     "src/text/tokenizer/tokenizer_hostile_test.cpp: TEST(TokenizerHostile, RejectsUnsupportedAndCorruptSections)": 119,
 }
-LARGE_FOLDERS = {"src/base": 55, "src/cli": 45, "src/source": 51}  # folder: code files
+LARGE_FOLDERS = {}  # folder: code files
 
 DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", re.M)
 TEMPLATE = re.compile(r"^\s*template\s*<")

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "base/function_ref.h"
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/result.h"
 #include "base/sizes.h"
 #include "io/file_system.h"

@@ -16,7 +16,6 @@
 #include <string>
 #include <vector>
 
-#include "cli/command_line.h"
 #include "cli/commands/bench.h"
 #include "cli/commands/chat.h"
 #include "cli/commands/detokenize.h"
@@ -32,6 +31,7 @@
 #include "cli/commands/tokenize.h"
 #include "cli/commands/verify.h"
 #include "cli/console.h"
+#include "cli/flags/command_line.h"
 #include "io/posix_file_system.h"
 
 namespace moeflux::cli {

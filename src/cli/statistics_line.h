@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/log.h"
 #include "engine/engine.h"
 #include "engine/memory_plan.h"

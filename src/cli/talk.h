@@ -8,11 +8,11 @@
 #include <memory>
 #include <string>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/log.h"
 #include "base/result.h"
-#include "cli/engine_flags.h"
-#include "cli/generation_flags.h"
+#include "cli/flags/engine_flags.h"
+#include "cli/flags/generation_flags.h"
 #include "cli/input.h"
 #include "cli/traced_engine.h"
 #include "engine/session.h"

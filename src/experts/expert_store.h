@@ -23,8 +23,8 @@
 #include <string>
 #include <vector>
 
-#include "base/aligned_buffer.h"
 #include "base/function_ref.h"
+#include "base/memory/aligned_buffer.h"
 #include "base/result.h"
 #include "base/trace.h"
 #include "experts/drive_rate.h"

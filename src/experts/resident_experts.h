@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "base/aligned_buffer.h"
+#include "base/memory/aligned_buffer.h"
 #include "base/result.h"
 #include "experts/expert_source.h"
 #include "model/packed_model.h"

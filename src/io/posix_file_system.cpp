@@ -15,8 +15,8 @@
 #include <system_error>
 #include <utility>
 
-#include "base/aligned_buffer.h"
 #include "base/arithmetic.h"
+#include "base/memory/aligned_buffer.h"
 #include "base/sizes.h"
 #include "io/direct_io.h"
 #include "io/regular_file.h"

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <string>
 
-#include "base/aligned_buffer.h"
+#include "base/memory/aligned_buffer.h"
 #include "base/sizes.h"
 #include "base/testing/states.h"
 #include "io/posix_file_system.h"

@@ -10,7 +10,7 @@
 #include <limits>
 #include <vector>
 
-#include "base/aligned_buffer.h"
+#include "base/memory/aligned_buffer.h"
 #include "kernels/scalar_tables.h"
 #include "kernels/testing/grid.h"
 

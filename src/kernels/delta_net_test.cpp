@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/aligned_buffer.h"
+#include "base/memory/aligned_buffer.h"
 #include "kernels/scalar_tables.h"
 #include "kernels/testing/grid.h"
 #include "quant/delta_state.h"

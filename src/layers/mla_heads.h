@@ -13,7 +13,7 @@
 
 #include <cstdint>
 
-#include "base/aligned_buffer.h"
+#include "base/memory/aligned_buffer.h"
 #include "base/result.h"
 #include "layers/weights.h"
 #include "model/config.h"

@@ -11,7 +11,7 @@
 #include <system_error>
 #include <utility>
 
-#include "base/aligned_buffer.h"
+#include "base/memory/aligned_buffer.h"
 #include "io/drive/uring_drive.h"
 #include "io/system_error.h"
 #include "kernels/kernel_table.h"

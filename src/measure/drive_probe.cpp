@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "base/aligned_buffer.h"
+#include "base/memory/aligned_buffer.h"
 #include "base/sizes.h"
 #include "experts/scheduler.h"
 #include "io/system_error.h"

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "source/safetensors.h"
+#include "source/safetensors/safetensors.h"
 
 namespace moeflux {
 namespace {

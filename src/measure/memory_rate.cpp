@@ -10,8 +10,8 @@
 #include <optional>
 #include <vector>
 
-#include "base/aligned_buffer.h"
 #include "base/check.h"
+#include "base/memory/aligned_buffer.h"
 #include "kernels/kernel_table.h"
 #include "measure/quantiles.h"
 

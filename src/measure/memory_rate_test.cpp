@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "base/aligned_buffer.h"
+#include "base/memory/aligned_buffer.h"
 #include "base/sizes.h"
 #include "base/testing/expect_contract.h"
 #include "base/testing/states.h"

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/testing/expect_contract.h"
 #include "base/testing/states.h"
 #include "io/posix_file_system.h"

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "base/object_reader.h"
+#include "base/json/object_reader.h"
 #include "base/overloaded.h"
 #include "base/printable.h"
 

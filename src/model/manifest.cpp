@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <map>
 
-#include "base/object_reader.h"
+#include "base/json/object_reader.h"
 #include "base/overloaded.h"
 #include "base/printable.h"
 #include "model/config_json.h"

@@ -20,10 +20,10 @@
 #include <utility>
 #include <vector>
 
-#include "base/aligned_buffer.h"
 #include "base/ids.h"
+#include "base/memory/aligned_buffer.h"
+#include "base/memory/workspace.h"
 #include "base/result.h"
-#include "base/workspace.h"
 #include "kernels/views.h"
 #include "ops/router.h"
 #include "quant/kv_dtype.h"

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "base/json.h"
-#include "base/object_reader.h"
+#include "base/json/json.h"
+#include "base/json/object_reader.h"
 #include "io/atomic_file.h"
 #include "model/manifest.h"
 

@@ -5,7 +5,7 @@
 #include <limits>
 #include <string>
 
-#include "base/object_reader.h"
+#include "base/json/object_reader.h"
 #include "sampling/weight.h"
 
 namespace moeflux {

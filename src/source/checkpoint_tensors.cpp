@@ -7,8 +7,8 @@
 
 #include "base/printable.h"
 #include "base/sizes.h"
-#include "source/safetensors.h"
-#include "source/shard_index.h"
+#include "source/safetensors/safetensors.h"
+#include "source/safetensors/shard_index.h"
 
 namespace moeflux {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-#include "base/object_reader.h"
+#include "base/json/object_reader.h"
 #include "base/result.h"
 #include "io/file_system.h"
 #include "source/notes.h"

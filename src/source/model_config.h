@@ -10,8 +10,8 @@
 #include <optional>
 #include <string_view>
 
-#include "base/json.h"
-#include "base/object_reader.h"
+#include "base/json/json.h"
+#include "base/json/object_reader.h"
 #include "base/result.h"
 #include "base/sizes.h"
 #include "model/config.h"

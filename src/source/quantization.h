@@ -11,8 +11,8 @@
 #include <string>
 #include <string_view>
 
-#include "base/json.h"
-#include "base/object_reader.h"
+#include "base/json/json.h"
+#include "base/json/object_reader.h"
 #include "base/result.h"
 #include "source/notes.h"
 

@@ -12,7 +12,7 @@
 
 #include "base/check.h"
 #include "quant/encoding.h"
-#include "source/tensor_entry.h"
+#include "source/safetensors/tensor_entry.h"
 
 namespace moeflux {
 

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/object_reader.h"
+#include "base/json/object_reader.h"
 #include "base/result.h"
 #include "io/file_system.h"
 #include "model/config.h"

@@ -12,7 +12,7 @@
 
 #include "base/result.h"
 #include "io/file_system.h"
-#include "source/tensor_entry.h"
+#include "source/safetensors/tensor_entry.h"
 
 namespace moeflux {
 

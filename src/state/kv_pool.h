@@ -20,8 +20,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/aligned_buffer.h"
 #include "base/arithmetic.h"
+#include "base/memory/aligned_buffer.h"
 #include "base/result.h"
 #include "base/thread_annotations.h"
 

@@ -22,8 +22,8 @@
 #include <span>
 #include <vector>
 
-#include "base/aligned_buffer.h"
 #include "base/ids.h"
+#include "base/memory/aligned_buffer.h"
 #include "base/result.h"
 #include "model/config.h"
 #include "state/kv_pool.h"

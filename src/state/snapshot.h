@@ -10,8 +10,8 @@
 #include <span>
 #include <vector>
 
-#include "base/aligned_buffer.h"
 #include "base/ids.h"
+#include "base/memory/aligned_buffer.h"
 #include "model/config.h"
 #include "quant/delta_state.h"
 #include "quant/kv_dtype.h"

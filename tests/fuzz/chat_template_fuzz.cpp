@@ -1,7 +1,7 @@
 // Input: a template, a NUL byte, and the JSON of its variables; without the NUL, a template for a small
 // conversation.
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "fuzz/promises.h"
 #include "text/template/jinja/template.h"
 #include "text/unicode/utf8.h"

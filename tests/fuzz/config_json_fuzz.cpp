@@ -1,6 +1,6 @@
 // Input: a config.json.
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "fuzz/promises.h"
 #include "quant/encoding.h"
 #include "source/model_config.h"

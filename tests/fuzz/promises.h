@@ -11,13 +11,13 @@
 
 #include "base/arithmetic.h"
 #include "base/check.h"
-#include "base/object_reader.h"
+#include "base/json/object_reader.h"
 #include "base/printable.h"
 #include "base/result.h"
 #include "model/config.h"
 #include "source/notes.h"
-#include "source/safetensors.h"
-#include "source/tensor_entry.h"
+#include "source/safetensors/safetensors.h"
+#include "source/safetensors/tensor_entry.h"
 
 namespace moeflux::fuzz {
 

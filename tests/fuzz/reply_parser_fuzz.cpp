@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "fuzz/promises.h"
 #include "text/reply/stop_strings.h"
 #include "text/reply/testing/reply_recorder.h"

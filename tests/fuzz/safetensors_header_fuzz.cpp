@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "fuzz/promises.h"
-#include "source/safetensors.h"
+#include "source/safetensors/safetensors.h"
 
 namespace moeflux::fuzz {
 namespace {

@@ -1,7 +1,7 @@
 // Input: a model.safetensors.index.json.
 
 #include "fuzz/promises.h"
-#include "source/shard_index.h"
+#include "source/safetensors/shard_index.h"
 
 namespace moeflux::fuzz {
 namespace {

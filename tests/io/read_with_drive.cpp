@@ -17,7 +17,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/aligned_buffer.h"
+#include "base/memory/aligned_buffer.h"
 #include "io/drive/drive.h"
 #include "io/drive/drive_files.h"
 #include "refuse.h"

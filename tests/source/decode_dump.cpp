@@ -10,7 +10,7 @@
 #include <bit>
 #include <cstdio>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "io/posix_file_system.h"
 #include "source/matrix_reader.h"
 #include "source/source_model.h"

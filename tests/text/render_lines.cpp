@@ -9,7 +9,7 @@
 #include <iostream>
 #include <string>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/result.h"
 #include "text/template/chat_template.h"
 #include "text/template/jinja/template.h"

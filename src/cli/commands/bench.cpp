@@ -9,14 +9,14 @@
 #include <memory>
 #include <optional>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/printable.h"
 #include "base/sizes.h"
 #include "base/thread_pool.h"
 #include "cli/chosen_model.h"
 #include "cli/console.h"
+#include "cli/flags/shared_flags.h"
 #include "cli/progress_bar.h"
-#include "cli/shared_flags.h"
 #include "cli/statistics_line.h"
 #include "cli/traced_engine.h"
 #include "io/machine.h"
@@ -283,7 +283,8 @@ Result<std::string> bench_model(FileSystem& files, const BenchFlags& flags, cons
     return Error{ErrorCode::invalid_argument,
                  "--write-routing records the model's own choices: --routing model"};
 
-  MF_TRY(const TracedEngine engine, TracedEngine::open(files, std::move(packed), options, flags.engine.trace));
+  MF_TRY(const TracedEngine engine,
+         TracedEngine::open(files, std::move(packed), options, flags.engine.trace));
   for (const std::string& note : engine->streaming().notes) log.write(LogLevel::warning, note);
   (void)reset_peak_resident_bytes(
       files);  // forget the probes' memory; if the kernel refuses, the peak includes it

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/testing/states.h"
 #include "io/posix_file_system.h"
 #include "io/testing/temporary_directory.h"

@@ -15,9 +15,9 @@
 #include "cli/answer.h"
 #include "cli/chat_terminal.h"
 #include "cli/console.h"
-#include "cli/flag_groups.h"
+#include "cli/flags/flag_groups.h"
+#include "cli/flags/shared_flags.h"
 #include "cli/harmless.h"
-#include "cli/shared_flags.h"
 #include "cli/statistics_line.h"
 #include "io/atomic_file.h"
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/tokens.h"
 #include "cli/console.h"
 #include "generation/model_text.h"

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/printable.h"
 #include "base/sizes.h"
 #include "cli/console.h"

@@ -6,7 +6,7 @@
 #include <sstream>
 #include <string>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/sizes.h"
 #include "cli/wrapped.h"
 #include "io/posix_file_system.h"

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/printable.h"
 #include "cli/console.h"
 #include "cli/statistics_line.h"

@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "cli/commands/command.h"
-#include "cli/engine_flags.h"
+#include "cli/flags/engine_flags.h"
 #include "io/file_system.h"
 #include "measure/eval.h"
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/testing/states.h"
 #include "cli/commands/pack.h"
 #include "cli/exit_code.h"
@@ -21,7 +21,7 @@
 #include "io/testing/temporary_directory.h"
 #include "kernels/kernel_table.h"
 #include "model/packed_model.h"
-#include "source/safetensors.h"
+#include "source/safetensors/safetensors.h"
 #include "source/testing/goldens.h"
 #include "source/testing/safetensors_builder.h"
 

@@ -7,7 +7,7 @@
 #include <memory>
 #include <utility>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/overloaded.h"
 #include "base/sizes.h"
 #include "cli/console.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/sizes.h"
 #include "base/testing/states.h"
 #include "cli/wrapped.h"

@@ -8,8 +8,8 @@
 
 #include "base/sizes.h"
 #include "cli/console.h"
+#include "cli/flags/shared_flags.h"
 #include "cli/progress_bar.h"
-#include "cli/shared_flags.h"
 #include "model/manifest.h"
 
 namespace moeflux::cli {

@@ -8,7 +8,7 @@
 #include <sstream>
 #include <string>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/sizes.h"
 #include "base/testing/states.h"
 #include "cli/commands/inspect.h"

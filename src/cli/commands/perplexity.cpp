@@ -8,12 +8,12 @@
 #include <optional>
 #include <utility>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/sizes.h"
 #include "cli/chosen_model.h"
 #include "cli/console.h"
+#include "cli/flags/shared_flags.h"
 #include "cli/progress_bar.h"
-#include "cli/shared_flags.h"
 #include "cli/statistics_line.h"
 #include "cli/traced_engine.h"
 #include "engine/engine.h"
@@ -61,7 +61,8 @@ struct Text {
 Result<PerplexityResult> measure(FileSystem& files, const ChosenModel& model, const EngineOptions& options,
                                  const PerplexityFlags& flags, const Text& text, LogSink& log) {
   MF_TRY(PackedModel packed, PackedModel::open(files, model.packed));
-  MF_TRY(const TracedEngine engine, TracedEngine::open(files, std::move(packed), options, flags.engine.trace));
+  MF_TRY(const TracedEngine engine,
+         TracedEngine::open(files, std::move(packed), options, flags.engine.trace));
   warn_of_top_experts(flags.engine.options.experts_per_token, engine->config(), log);
   if (!flags.json) log.write(LogLevel::info, "memory: " + engine->memory_plan().describe());
   show_streaming(*engine, flags.json, log);

@@ -11,10 +11,10 @@
 #include "cli/answer.h"
 #include "cli/console.h"
 #include "cli/conversation.h"
-#include "cli/flag_groups.h"
+#include "cli/flags/flag_groups.h"
+#include "cli/flags/shared_flags.h"
 #include "cli/harmless.h"
 #include "cli/input.h"
-#include "cli/shared_flags.h"
 #include "cli/statistics_line.h"
 #include "cli/terminal/interrupt.h"
 #include "cli/terminal/wrapped_output.h"
@@ -97,7 +97,8 @@ ExitCode run(const Shell& shell, const RunFlags& flags) {
 Result<Question> question_of(FileSystem& files, const RunFlags& flags, std::istream& in) {
   const int given = int{flags.prompt.has_value()} + int{!flags.file.empty()} + int{!flags.messages.empty()};
   if (given > 1)
-    return Error{ErrorCode::invalid_argument, "expected one of -p, -f and --messages, found more; give one of them"};
+    return Error{ErrorCode::invalid_argument,
+                 "expected one of -p, -f and --messages, found more; give one of them"};
   if (flags.raw && (!flags.messages.empty() || !flags.system.empty()))
     return Error{ErrorCode::invalid_argument,
                  "--raw continues a text; it cannot be combined with --messages or -sys"};

@@ -5,8 +5,8 @@
 
 #include "cli/commands/tokenize.h"
 #include "cli/console.h"
+#include "cli/flags/shared_flags.h"
 #include "cli/input.h"
-#include "cli/shared_flags.h"
 #include "generation/model_text.h"
 #include "generation/prompt.h"
 #include "text/template/messages.h"

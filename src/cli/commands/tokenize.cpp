@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/printable.h"
 #include "base/sizes.h"
 #include "cli/console.h"

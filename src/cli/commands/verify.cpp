@@ -8,8 +8,8 @@
 
 #include "base/sizes.h"
 #include "cli/console.h"
+#include "cli/flags/shared_flags.h"
 #include "cli/progress_bar.h"
-#include "cli/shared_flags.h"
 #include "model/packed_model.h"
 #include "pack/verify.h"
 

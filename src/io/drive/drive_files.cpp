@@ -11,8 +11,8 @@
 
 #include <utility>
 
-#include "base/aligned_buffer.h"
 #include "base/check.h"
+#include "base/memory/aligned_buffer.h"
 #include "io/direct_io.h"
 #include "io/regular_file.h"
 #include "io/system_error.h"

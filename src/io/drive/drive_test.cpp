@@ -15,7 +15,7 @@
 #include <set>
 #include <thread>
 
-#include "base/aligned_buffer.h"
+#include "base/memory/aligned_buffer.h"
 #include "base/testing/allocation_counter.h"
 #include "base/testing/expect_contract.h"
 #include "base/testing/states.h"

@@ -19,7 +19,7 @@
 
 #include "base/arithmetic.h"
 #include "base/check.h"
-#include "base/populate.h"
+#include "base/memory/populate.h"
 #include "base/sizes.h"
 
 namespace moeflux {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
-#include "base/aligned_buffer.h"
+#include "base/memory/aligned_buffer.h"
 #include "base/sizes.h"
 #include "io/testing/drive_testing.h"
 #include "io/testing/temporary_directory.h"

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <thread>
 
-#include "base/aligned_buffer.h"
+#include "base/memory/aligned_buffer.h"
 #include "io/testing/drive_testing.h"
 #include "io/testing/temporary_directory.h"
 

@@ -9,7 +9,7 @@
 #include <span>
 #include <utility>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "quant/encoding.h"
 #include "source/model_config.h"
 

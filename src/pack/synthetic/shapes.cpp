@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/printable.h"
 #include "model/config.h"
 #include "source/model_config.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/testing/states.h"
 #include "io/posix_file_system.h"
 #include "io/testing/temporary_directory.h"

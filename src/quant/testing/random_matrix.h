@@ -13,9 +13,9 @@
 #include <span>
 #include <vector>
 
-#include "base/aligned_buffer.h"
 #include "base/arithmetic.h"
 #include "base/check.h"
+#include "base/memory/aligned_buffer.h"
 #include "base/overloaded.h"
 #include "quant/matrix.h"
 #include "quant/tile16.h"

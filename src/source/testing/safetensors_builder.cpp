@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "base/check.h"
-#include "source/safetensors.h"
+#include "source/safetensors/safetensors.h"
 
 namespace moeflux {
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "io/testing/temporary_directory.h"
 #include "quant/dtype.h"
 #include "source/tensor_catalog.h"

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "quant/encoding.h"
 #include "source/testing/safetensors_builder.h"
 

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "base/json.h"
+#include "base/json/json.h"
 
 namespace moeflux {
 namespace {

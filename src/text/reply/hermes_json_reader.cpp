@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "text/json/json_automaton.h"
 #include "text/reply/tool_call_reader.h"
 

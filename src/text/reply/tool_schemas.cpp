@@ -8,7 +8,7 @@
 #include <system_error>
 #include <utility>
 
-#include "base/object_reader.h"
+#include "base/json/object_reader.h"
 #include "text/json/json_automaton.h"
 
 namespace moeflux {

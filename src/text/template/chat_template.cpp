@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "base/object_reader.h"
+#include "base/json/object_reader.h"
 #include "base/printable.h"
 
 namespace moeflux {

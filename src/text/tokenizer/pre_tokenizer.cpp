@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "base/object_reader.h"
+#include "base/json/object_reader.h"
 #include "base/printable.h"
 #include "text/tokenizer/regex_rewrite.h"
 

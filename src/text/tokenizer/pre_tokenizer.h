@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/function_ref.h"
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/result.h"
 #include "text/tokenizer/regex.h"
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/object_reader.h"
+#include "base/json/object_reader.h"
 #include "base/printable.h"
 #include "base/sizes.h"
 #include "base/thread_annotations.h"

@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "base/json_tokens.h"
+#include "base/json/json_tokens.h"
 #include "base/printable.h"
 #include "base/sizes.h"
 

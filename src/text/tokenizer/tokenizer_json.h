@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/result.h"
 #include "text/tokenizer/bpe.h"
 #include "text/tokenizer/string_table.h"

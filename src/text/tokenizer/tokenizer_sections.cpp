@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "base/object_reader.h"
+#include "base/json/object_reader.h"
 #include "base/printable.h"
 #include "text/tokenizer/tokenizer_json.h"
 

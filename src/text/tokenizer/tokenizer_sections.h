@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/result.h"
 #include "text/tokenizer/added_tokens.h"
 #include "text/tokenizer/normalizer.h"

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "base/json.h"
+#include "base/json/json.h"
 #include "base/result.h"
 #include "text/template/jinja/budget.h"
 #include "text/template/jinja/marked_text.h"

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "text/template/jinja/template.h"
 
 namespace moeflux::jinja::testing {
