@@ -4,8 +4,7 @@
   - no function of C++, CUDA or Python is longer than 70 lines, from its first line to its closing brace
   - no folder has more than 40 code files, not counting those of its subfolders
 
-The functions and folders that are larger today are listed below with the size that they must not exceed. An entry that
-is no longer needed is a violation, so the lists only shrink. (check_tree.py limits the length of files.)
+(check_tree.py limits the length of files.)
 
 Reads C++ by its braces, not with a compiler: a brace at namespace or class scope whose head has parentheses opens a
 function. Prints one line per violation, "path:line: what", and exits 1 if there is any.
@@ -23,12 +22,6 @@ from checking import CPP, DATA, blank, code_only, files_of, line_of
 FUNCTION_LIMIT = 70
 FOLDER_LIMIT = 40
 CODE = CPP | {".py", ".sh", ".js"}
-LONG_FUNCTIONS = {  # "path: name": lines
-    "src/kernels/vector/int8.h: multiply_tiles": 90,
-    "src/source/safetensors/safetensors_test.cpp: bad_headers": 79,
-    "src/text/tokenizer/tokenizer_hostile_test.cpp: TEST(TokenizerHostile, RejectsUnsupportedAndCorruptSections)": 119,
-}
-LARGE_FOLDERS = {}  # folder: code files
 
 DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", re.M)
 TEMPLATE = re.compile(r"^\s*template\s*<")
@@ -98,42 +91,29 @@ def python_functions_of(text):
             yield node.name, node.lineno, node.end_lineno - node.lineno + 1
 
 
-def check_functions(root, names, exceptions):
-    needed = set()
+def check_functions(root, names):
     for name in names:
         suffix = pathlib.PurePath(name).suffix
         if suffix not in CPP | {".py"}:
             continue
         text = (root / name).read_text(encoding="utf-8")
         for function, line, lines in (python_functions_of if suffix == ".py" else functions_of)(text):
-            if lines <= FUNCTION_LIMIT:
-                continue
-            key = f"{name}: {function}"
-            needed.add(key)
-            if lines > exceptions.get(key, FUNCTION_LIMIT):
-                yield f"{name}:{line}: {function} has {lines} lines, the limit is {exceptions.get(key, FUNCTION_LIMIT)}"
-    for key in sorted(set(exceptions) - needed):
-        yield f"tools/check_shape.py: '{key}' is short enough now: remove it from LONG_FUNCTIONS"
+            if lines > FUNCTION_LIMIT:
+                yield f"{name}:{line}: {function} has {lines} lines, the limit is {FUNCTION_LIMIT}"
 
 
-def check_folders(names, exceptions):
+def check_folders(names):
     counts = collections.Counter(pathlib.PurePath(name).parent.as_posix() for name in names)
     for folder, count in sorted(counts.items()):
-        limit = exceptions.get(folder, FOLDER_LIMIT)
-        if count > limit:
-            yield f"{folder}: {count} code files, the limit is {limit}: sort them into folders"
-    for folder in sorted(exceptions):
-        if counts[folder] <= FOLDER_LIMIT:
-            yield f"tools/check_shape.py: '{folder}' is small enough now: remove it from LARGE_FOLDERS"
+        if count > FOLDER_LIMIT:
+            yield f"{folder}: {count} code files, the limit is {FOLDER_LIMIT}: sort them into folders"
 
 
-def check(root, long_functions=None, large_folders=None):
+def check(root):
     """Every violation in the tree under `root`, one line each."""
     names = [name for name in files_of(root)
              if pathlib.PurePath(name).suffix in CODE and not name.startswith(DATA) and not (root / name).is_symlink()]
-    long_functions = LONG_FUNCTIONS if long_functions is None else long_functions
-    large_folders = LARGE_FOLDERS if large_folders is None else large_folders
-    return [*check_functions(root, names, long_functions), *check_folders(names, large_folders)]
+    return [*check_functions(root, names), *check_folders(names)]
 
 
 if __name__ == "__main__":

@@ -15,36 +15,40 @@ Result<std::vector<TokenId>> encode(const Tokenizer& tokenizer, const RenderedPr
   return tokens;
 }
 
-// The tokens of the generation prompt that ends `rendered`, if they are its last tokens for sure: an added
-// token begins them, which the tokenizer never joins with the text before it. Encodes the few bytes of the
-// generation prompt alone.
+// A generation prompt is a few words. A longer one means that the template uses add_generation_prompt early, so
+// that what precedes its use says little.
+constexpr std::size_t kMaxGenerationPromptBytes = 256;
+
+// The tokens of the generation prompt that follows `conversation_bytes` of `rendered`, if they are its last
+// tokens for sure: an added token begins them, which the tokenizer never joins with the text before it.
+// Encodes the few bytes of the generation prompt alone.
 Result<std::optional<std::size_t>> generation_prompt_tokens(const Tokenizer& tokenizer,
                                                             const RenderedPrompt& rendered,
-                                                            std::string_view conversation,
+                                                            std::size_t conversation_bytes,
                                                             std::span<const TokenId> tokens) {
   using Found = std::optional<std::size_t>;
-  if (!std::string_view(rendered.text).starts_with(conversation)) return Found();
-  if (!rendered.data.empty() && rendered.data.back().end > conversation.size()) return Found();
+  if (rendered.text.size() - conversation_bytes > kMaxGenerationPromptBytes) return Found();
+  if (!rendered.data.empty() && rendered.data.back().end > conversation_bytes) return Found();
   std::vector<TokenId> last;
   MF_TRY_STATUS(
-      tokenizer.encode(std::string_view(rendered.text).substr(conversation.size()), AddedTokens::all, last));
+      tokenizer.encode(std::string_view(rendered.text).substr(conversation_bytes), AddedTokens::all, last));
   if (last.empty() || last.size() >= tokens.size() || !tokenizer.is_added(last.front())) return Found();
   if (!std::ranges::equal(last, tokens.last(last.size()))) return Found();
   return Found(last.size());
 }
 
 // How many tokens the prompt shares with the conversation alone, which is how the prompt of the next turn
-// begins.
+// begins. Renders the conversation again only if the template does not end with the generation prompt.
 Result<std::uint32_t> stable_tokens(const ModelText& text, const ChatInput& input,
                                     const RenderedPrompt& prompt, std::span<const TokenId> tokens) {
-  if (!input.add_generation_prompt) return 0;
+  if (!input.add_generation_prompt || prompt.conversation_bytes == prompt.text.size()) return 0;
+  MF_TRY(const std::optional<std::size_t> last,
+         generation_prompt_tokens(text.tokenizer(), prompt, prompt.conversation_bytes, tokens));
+  if (last) return static_cast<std::uint32_t>(tokens.size() - *last);
   ChatInput without = input;
   without.add_generation_prompt = false;
   const Result<RenderedPrompt> conversation = render_chat(text, without);
   if (!conversation) return 0;  // some templates refuse to render without a generation prompt
-  MF_TRY(const std::optional<std::size_t> last,
-         generation_prompt_tokens(text.tokenizer(), prompt, conversation->text, tokens));
-  if (last) return static_cast<std::uint32_t>(tokens.size() - *last);
   MF_TRY(const std::vector<TokenId> conversation_tokens, encode(text.tokenizer(), *conversation));
   const std::uint32_t common = common_prefix(conversation_tokens, tokens);
   return common == tokens.size() ? 0 : common;

@@ -58,6 +58,41 @@ TEST(ChatPrompt, IsStableUpToTheEndOfTheLastMessage) {
   EXPECT_GE(common_prefix(prompt->tokens, next->tokens), prompt->stable_tokens);
 }
 
+// The stable tokens of "Hello!" under another template.
+std::uint32_t stable_tokens_under(std::string_view source) {
+  PosixFileSystem files;
+  Result<ModelText> text = ModelText::open(files, tern_directory());
+  EXPECT_TRUE(text && text->use_template(std::string(source), "test"));
+  const Result<Prompt> prompt = chat_prompt(*text, input_of(R"([{"role":"user","content":"Hello!"}])"));
+  EXPECT_TRUE(prompt) << prompt.error().message();
+  return prompt ? prompt->stable_tokens : 0;
+}
+
+constexpr std::string_view kTurns =
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}";
+
+TEST(ChatPrompt, RendersTheTemplateOnce) {
+  const std::string template_without_second_rendering =
+      std::string(kTurns) + "{% if not add_generation_prompt %}{{ raise_exception('again') }}{% endif %}" +
+      "<|im_start|>assistant\n";
+  EXPECT_EQ(stable_tokens_under(template_without_second_rendering),
+            tokens_of("<|im_start|>user\nHello!<|im_end|>\n").size());
+}
+
+TEST(ChatPrompt, RendersAgainWhereTheGenerationPromptDoesNotBeginWithASpecialToken) {
+  const std::uint32_t turn =
+      static_cast<std::uint32_t>(tokens_of("<|im_start|>user\nHello!<|im_end|>\n").size());
+  EXPECT_EQ(stable_tokens_under("{% set last = add_generation_prompt %}" + std::string(kTurns) +
+                                "{% if last %}<|im_start|>assistant\n{% endif %}"),
+            turn);
+  EXPECT_EQ(stable_tokens_under(std::string(kTurns) + "{% if add_generation_prompt %}assistant:{% endif %}"),
+            turn);
+}
+
+TEST(ChatPrompt, HasNoStableTokensUnderATemplateWithoutAGenerationPrompt) {
+  EXPECT_EQ(stable_tokens_under(kTurns), 0u);
+}
+
 TEST(ChatPrompt, MakesNoSpecialTokensOfUserText) {
   const Result<Prompt> prompt = chat_prompt(
       tern_text(),

@@ -29,7 +29,7 @@ std::span<const KvSegment> kv_segments(const Step& step, LayerId layer) {
       const std::span<const KvBlock> blocks = segment.state->kv(layer);
       for (std::size_t b = 0; b < views.size(); ++b) views[b] = {blocks[b].keys, blocks[b].values};
     }
-    out[i] = {segment.first_row, segment.rows(), segment.position, views, step.kv_dtype};
+    out[i] = {segment.in_batch(), segment.position, views, step.kv_dtype};
   }
   return out;
 }
@@ -42,7 +42,7 @@ std::span<const RecurrentSegment> recurrent_segments(const Step& step, View view
   for (std::size_t i = 0; i < out.size(); ++i) {
     const StepSegment& segment = step.segments[i];
     const RecurrentView state = segment.state != nullptr ? view(*segment.state) : RecurrentView{};
-    out[i] = {segment.first_row, segment.rows(), state.before, state.after};
+    out[i] = {segment.in_batch(), state.before, state.after};
   }
   return out;
 }

@@ -30,6 +30,7 @@ struct StepSegment {
   std::span<float> logits = {};          // [logits_rows][vocabulary]
 
   std::uint32_t rows() const { return static_cast<std::uint32_t>(tokens.size()); }
+  SegmentRows in_batch() const { return {first_row, rows()}; }
 };
 
 struct Step {

@@ -19,8 +19,8 @@ namespace {
 // Rows that use a block of keys while it is in the cache.
 constexpr std::uint32_t kMaxRowsPerTask = 16;
 
-KvDtype numbers_of(std::span<const KvSegment> segments) {
-  return segments.empty() ? KvDtype::f32 : segments.front().numbers;
+KvDtype dtype_of(std::span<const KvSegment> segments) {
+  return segments.empty() ? KvDtype::f32 : segments.front().dtype;
 }
 
 // Positions of block `block` that a query at `position` sees; 0 if the block lies after it.
@@ -33,13 +33,13 @@ std::uint32_t visible_of(std::uint64_t block, std::uint64_t position) {
 }  // namespace
 
 void CpuOps::append(std::span<const KvSegment> segments, Heads keys, Heads values) {
-  const auto put = [this](const Heads& from, KvDtype numbers, std::uint32_t row, float* block,
+  const auto put = [this](const Heads& from, KvDtype dtype, std::uint32_t row, float* block,
                           std::uint64_t place) {
-    const std::size_t words = kv_row_words(numbers, from.dim);
+    const std::size_t words = kv_row_words(dtype, from.dim);
     for (std::uint32_t head = 0; head < from.heads; ++head) {
       float* const to = block + (std::uint64_t{head} * kAttentionBlock + place) * words;
       const float* const x = from.head(row, head);
-      switch (numbers) {
+      switch (dtype) {
         case KvDtype::f32: std::memcpy(to, x, from.dim * sizeof(float)); break;
         case KvDtype::bf16: kernels_->attention->narrow_bf16(x, from.dim, to); break;
         case KvDtype::int8: kernels_->attention->narrow_int8(x, from.dim, to); break;
@@ -50,14 +50,14 @@ void CpuOps::append(std::span<const KvSegment> segments, Heads keys, Heads value
     each_row(segment.rows, [&](std::uint32_t i) {
       const std::uint64_t position = std::uint64_t{segment.position} + i;
       const KvBlockView& block = segment.blocks[position / kAttentionBlock];
-      put(keys, segment.numbers, segment.first_row + i, block.keys, position % kAttentionBlock);
+      put(keys, segment.dtype, segment.first_row + i, block.keys, position % kAttentionBlock);
       if (block.values != nullptr)
-        put(values, segment.numbers, segment.first_row + i, block.values, position % kAttentionBlock);
+        put(values, segment.dtype, segment.first_row + i, block.values, position % kAttentionBlock);
     });
 }
 
 bool CpuOps::attends_to_bytes(std::span<const KvSegment> segments) const {
-  return precision_ == Precision::fast && numbers_of(segments) == KvDtype::int8;
+  return precision_ == Precision::fast && dtype_of(segments) == KvDtype::int8;
 }
 
 void CpuOps::attend(std::span<const KvSegment> segments, const AttentionShape& shape, Heads queries,
@@ -82,7 +82,7 @@ void CpuOps::attend_rows(std::span<const KvSegment> segments, const AttentionSha
   // Per thread: the running max and sum of a task's queries, and the results of one block for one row.
   const Rows running = take(threads_, 2 * kMaxRowsPerTask * kMaxHeadsPerTask);
   const Rows fresh = take(threads_, kMaxHeadsPerTask * (shape.value_dim + 2));
-  const HeadAttention::Plan plan{kernels_, shape, numbers_of(segments), attends_to_bytes(segments),
+  const HeadAttention::Plan plan{kernels_, shape, dtype_of(segments), attends_to_bytes(segments),
                                  rows_of_task};
   const Rows scratch = take(threads_, plan.scratch_floats());
   std::uint64_t first_task = 0;
@@ -139,7 +139,7 @@ void CpuOps::attend_rows(std::span<const KvSegment> segments, const AttentionSha
 void CpuOps::attend_blocks(std::span<const KvSegment> segments, const AttentionShape& shape, Heads queries,
                            Heads y) {
   const HeadRanges ranges(shape);
-  const HeadAttention::Plan plan{kernels_, shape, numbers_of(segments), attends_to_bytes(segments), 1};
+  const HeadAttention::Plan plan{kernels_, shape, dtype_of(segments), attends_to_bytes(segments), 1};
   const Scope all(*this);
   const Rows scratch = take(threads_, plan.scratch_floats());
   for (const KvSegment& segment : segments)

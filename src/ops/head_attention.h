@@ -53,7 +53,7 @@ class HeadAttention {
   struct Plan {
     const KernelTable* kernels;  // null while measuring
     const AttentionShape& shape;
-    KvDtype numbers;
+    KvDtype dtype;
     bool has_bytes;           // integer products: queries become bytes too
     std::uint32_t most_rows;  // query rows per task
 
@@ -62,7 +62,7 @@ class HeadAttention {
     // Scratch memory of a worker: an opened block, and the queries as bytes.
     std::uint32_t block_floats() const {
       if (has_bytes) return static_cast<std::uint32_t>(bytes().bytes() / sizeof(float));
-      return numbers == KvDtype::f32 ? 0 : kAttentionBlock * (shape.key_dim + shape.value_dim);
+      return dtype == KvDtype::f32 ? 0 : kAttentionBlock * (shape.key_dim + shape.value_dim);
     }
     std::uint32_t scratch_floats() const {
       const std::uint64_t queries =
@@ -102,7 +102,7 @@ class HeadAttention {
       const StoredBytes values =
           kept.values == nullptr ? keys : kept.bytes(kept.values, kept.value_words, plan_.shape.value_dim);
       plan_.kernels->byte_attention->open(plan_.bytes(), keys, values, source.rows, opened_bytes());
-    } else if (plan_.numbers == KvDtype::f32) {
+    } else if (plan_.dtype == KvDtype::f32) {
       set_floats(kept.keys, kept.key_words, kept.values, kept.value_words);
     } else {
       widen(kept, source.rows);
@@ -127,8 +127,8 @@ class HeadAttention {
     std::size_t key_words, value_words;
 
     StoredBlock(const KvBlockView& block, const Plan& plan, std::uint32_t kv_head)
-        : key_words(kv_row_words(plan.numbers, plan.shape.key_dim)),
-          value_words(kv_row_words(plan.numbers, plan.shape.value_dim)) {
+        : key_words(kv_row_words(plan.dtype, plan.shape.key_dim)),
+          value_words(kv_row_words(plan.dtype, plan.shape.value_dim)) {
       keys = block.keys + std::uint64_t{kv_head} * kAttentionBlock * key_words;
       if (block.values != nullptr)
         values = block.values + std::uint64_t{kv_head} * kAttentionBlock * value_words;
@@ -156,7 +156,7 @@ class HeadAttention {
     args.value_stride = value_stride_;
     args.value_dim = plan_.shape.value_dim;
     args.scale = plan_.shape.scale;
-    args.is_cold = is_cold_ && plan_.numbers == KvDtype::f32;
+    args.is_cold = is_cold_ && plan_.dtype == KvDtype::f32;
     if (args.is_cold && next_.block != nullptr)
       args.next_keys = StoredBlock(*next_.block, plan_, next_.kv_head).keys;
     args.max = result.max;
@@ -181,7 +181,7 @@ class HeadAttention {
 
   void widen(const StoredBlock& kept, std::uint32_t rows) {
     const AttentionKernels& kernels = *plan_.kernels->attention;
-    const auto widen_row = plan_.numbers == KvDtype::bf16 ? kernels.widen_bf16 : kernels.widen_int8;
+    const auto widen_row = plan_.dtype == KvDtype::bf16 ? kernels.widen_bf16 : kernels.widen_int8;
     const std::size_t key_dim = plan_.shape.key_dim, value_dim = plan_.shape.value_dim;
     float* const values = kept.values != nullptr ? scratch_ + kAttentionBlock * key_dim : nullptr;
     for (std::size_t row = 0; row < rows; ++row) {

@@ -67,12 +67,16 @@ struct KvBlockView {
   float* values = nullptr;  // null: a value is the leading channels of its key
 };
 
-// The part of a batch that belongs to one session.
-struct KvSegment {
+// The rows of a batch that belong to one session.
+struct SegmentRows {
   std::uint32_t first_row = 0, rows = 0;
+};
+
+// A segment, and the keys and values of its session.
+struct KvSegment : SegmentRows {
   std::uint32_t position = 0;           // of the first row
   std::span<const KvBlockView> blocks;  // cover position + rows
-  KvDtype numbers = KvDtype::f32;       // one dtype for all segments of a step
+  KvDtype dtype = KvDtype::f32;         // one dtype for all segments of a step
 };
 
 struct AttentionShape {
@@ -81,9 +85,8 @@ struct AttentionShape {
   float scale = 0;
 };
 
-// A recurrent state before and after the rows of one segment.
-struct RecurrentSegment {
-  std::uint32_t first_row = 0, rows = 0;
+// A segment, and a recurrent state of its session before and after its rows.
+struct RecurrentSegment : SegmentRows {
   const float* before = nullptr;
   float* after = nullptr;  // not `before`
 };

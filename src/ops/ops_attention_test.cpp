@@ -58,7 +58,7 @@ class Attention {
     std::vector<KvSegment> segments;
     for (const Session& session : sessions_)
       segments.push_back(
-          {session.first_row, session.part.rows, session.part.position, session.blocks, numbers_});
+          {session.first_row, session.part.rows, session.part.position, session.blocks, dtype_});
     return segments;
   }
 
@@ -71,14 +71,14 @@ class Attention {
             block.values[((head + std::size_t{1}) * kAttentionBlock - 1) * shape_.value_dim + c] *= factor;
   }
 
-  // Stores keys and values as `numbers`, from f32; expected() then sees them rounded so.
-  void store_as(KvDtype numbers) {
-    numbers_ = numbers;
+  // Stores keys and values as `dtype`, from f32; expected() then sees them rounded so.
+  void store_as(KvDtype dtype) {
+    dtype_ = dtype;
     const AttentionKernels& kernels = *scalar().attention;
-    const auto narrow = numbers == KvDtype::bf16 ? kernels.narrow_bf16 : kernels.narrow_int8;
-    const auto widen = numbers == KvDtype::bf16 ? kernels.widen_bf16 : kernels.widen_int8;
+    const auto narrow = dtype == KvDtype::bf16 ? kernels.narrow_bf16 : kernels.narrow_int8;
+    const auto widen = dtype == KvDtype::bf16 ? kernels.widen_bf16 : kernels.widen_int8;
     const auto keep = [&](float* rows, std::uint32_t dim, Grid& to, std::size_t first) {
-      const std::size_t words = kv_row_words(numbers, dim);
+      const std::size_t words = kv_row_words(dtype, dim);
       for (std::size_t row = 0; row < std::size_t{shape_.kv_heads} * kAttentionBlock; ++row) {
         narrow(rows + row * dim, dim, to.data() + first + row * words);
         widen(to.data() + first + row * words, dim, rows + row * dim);
@@ -89,8 +89,8 @@ class Attention {
       for (std::size_t i = 0; i < session.blocks.size(); ++i) {
         const KvBlockView floats = session.floats[i];
         const std::size_t rows = std::size_t{shape_.kv_heads} * kAttentionBlock;
-        const std::size_t key_words = rows * kv_row_words(numbers, shape_.key_dim);
-        Grid kept(1, key_words + rows * kv_row_words(numbers, shape_.value_dim));
+        const std::size_t key_words = rows * kv_row_words(dtype, shape_.key_dim);
+        Grid kept(1, key_words + rows * kv_row_words(dtype, shape_.value_dim));
         session.blocks[i].keys = keep(floats.keys, shape_.key_dim, kept, 0);
         if (has_values_) session.blocks[i].values = keep(floats.values, shape_.value_dim, kept, key_words);
         session.memory.push_back(std::move(kept));
@@ -108,7 +108,7 @@ class Attention {
     Grid y(row_count_, std::size_t{shape_.heads} * shape_.value_dim, 3);
     for (const KvSegment& segment : all())
       for (std::uint32_t i = 0; i < segment.rows; ++i) {
-        const KvSegment one{segment.first_row + i, 1, segment.position + i, segment.blocks, segment.numbers};
+        const KvSegment one{segment.first_row + i, 1, segment.position + i, segment.blocks, segment.dtype};
         ops.attend({&one, 1}, shape_, heads_of(queries_, shape_.heads), heads_of(y, shape_.heads));
       }
     return y;
@@ -146,7 +146,7 @@ class Attention {
 
   AttentionShape shape_;
   bool has_values_;
-  KvDtype numbers_ = KvDtype::f32;
+  KvDtype dtype_ = KvDtype::f32;
   std::vector<Session> sessions_;
   std::uint32_t row_count_ = 0;
   Grid queries_{0, 0};
@@ -167,7 +167,7 @@ const std::vector<Attention::Part> kParts = {{0, 5},   {250, 9}, {599, 1}, {511,
                                              {512, 1}, {0, 1},   {506, 10}};
 
 struct StoredAs {
-  KvDtype numbers;
+  KvDtype dtype;
   Precision precision;
 };
 constexpr StoredAs kStoredAs[] = {{KvDtype::f32, Precision::exact},
@@ -177,12 +177,12 @@ constexpr StoredAs kStoredAs[] = {{KvDtype::f32, Precision::exact},
 
 TEST_P(OpsAttentionOnEveryIsa, AttentionHasTheSameBitsForEveryBatchAndNumberOfThreads) {
   for (const AttentionCase& attention_case : kAttentionCases)
-    for (const auto& [numbers, precision] : kStoredAs) {
+    for (const auto& [dtype, precision] : kStoredAs) {
       Attention attention(attention_case.shape, kParts, attention_case.has_values, 5);
-      if (numbers != KvDtype::f32) attention.store_as(numbers);
+      if (dtype != KvDtype::f32) attention.store_as(dtype);
       Processor one(1, *GetParam(), precision);
       const Grid expected = attention.attend(one.ops, attention.all());
-      const std::string how = std::string(name_of(numbers)) + ", " + std::string(name_of(precision));
+      const std::string how = std::string(name_of(dtype)) + ", " + std::string(name_of(precision));
       for (const unsigned threads : {1u, 2u, 5u}) {
         Processor some(threads, *GetParam(), precision);
         EXPECT_TRUE(same_bits(attention.attend(some.ops, attention.all()), expected))
@@ -234,13 +234,13 @@ TEST(CpuOps, AttentionIsCloseToSoftmaxInFloat64) {
 TEST(CpuOps, AttentionAtBlockEndsIsCloseToSoftmaxInFloat64) {
   const std::vector<Attention::Part> parts = {{254, 3}, {255, 1}, {511, 1}, {509, 5}};
   for (const AttentionCase& attention_case : kAttentionCases)
-    for (const auto& [numbers, precision] : kStoredAs) {
+    for (const auto& [dtype, precision] : kStoredAs) {
       const AttentionShape& shape = attention_case.shape;
       Attention attention(attention_case.shape, parts, attention_case.has_values, 8);
       // A query rounded to bytes changes results by a few percent: the position has to weigh more than that.
       if (precision == Precision::fast && attention_case.has_values)
         attention.raise_values_at_block_ends(100);
-      if (numbers != KvDtype::f32) attention.store_as(numbers);
+      if (dtype != KvDtype::f32) attention.store_as(dtype);
       const double tolerance = precision == Precision::fast ? 0.05 : 1e-5;
       for (const KernelTable* const kernels : {&scalar(), &fastest()})
         for (const unsigned threads : {1u, 3u}) {
@@ -255,9 +255,9 @@ TEST(CpuOps, AttentionAtBlockEndsIsCloseToSoftmaxInFloat64) {
                   const double expected = attention.expected(session, i, head, c);
                   const std::size_t at = std::size_t{head} * shape.value_dim + c;
                   ASSERT_NEAR(together.row(row)[at], expected, tolerance)
-                      << "position " << parts[session].position + i << ", " << name_of(numbers);
+                      << "position " << parts[session].position + i << ", " << name_of(dtype);
                   ASSERT_NEAR(alone.row(row)[at], expected, tolerance)
-                      << "position " << parts[session].position + i << ", " << name_of(numbers);
+                      << "position " << parts[session].position + i << ", " << name_of(dtype);
                 }
         }
     }

@@ -552,7 +552,7 @@ TEST(CpuOps, NamesTheFirstRowWithNonFiniteLogits) {
 // ---- Measuring -------------------------------------------------------------------------------------------
 
 // Runs every operation that takes scratch memory, on views whose memory a measuring instance must not touch.
-void use_everything(Ops& ops, std::uint32_t rows, bool few_positions, KvDtype numbers,
+void use_everything(Ops& ops, std::uint32_t rows, bool few_positions, KvDtype dtype,
                     const std::function<void(Rows)>& fill) {
   const Ops::Scope scope(ops);
   std::mt19937 random(14);
@@ -587,7 +587,7 @@ void use_everything(Ops& ops, std::uint32_t rows, bool few_positions, KvDtype nu
       fill(memory);
       block = {memory.row(0), memory.row(kAttentionBlock)};
     }
-    const KvSegment segment{0, rows, position, blocks, numbers};
+    const KvSegment segment{0, rows, position, blocks, dtype};
     const AttentionShape shape{4, 1, 48, 48, 0.1f};
     const Rows y = ops.take(rows, 192);
     ops.append({&segment, 1}, as_heads(x.columns(0, 48), 1, 48), as_heads(x.columns(48, 48), 1, 48));
@@ -610,7 +610,7 @@ void use_everything(Ops& ops, std::uint32_t rows, bool few_positions, KvDtype nu
 TEST(CpuOps, MeasuresTheScratchMemoryItTakes) {
   for (const unsigned threads : {1u, 2u, 7u})
     for (const std::uint32_t rows : {1u, 3u, 60u})
-      for (const auto& [few_positions, precision, numbers] :
+      for (const auto& [few_positions, precision, dtype] :
            {std::tuple(true, Precision::exact, KvDtype::f32),
             std::tuple(false, Precision::exact, KvDtype::f32),
             std::tuple(false, Precision::exact, KvDtype::bf16),
@@ -618,12 +618,12 @@ TEST(CpuOps, MeasuresTheScratchMemoryItTakes) {
             std::tuple(false, Precision::fast, KvDtype::int8)}) {
         Processor processor(threads, fastest(), precision);
         std::mt19937 random(15);
-        use_everything(processor.ops, rows, few_positions, numbers, [&](Rows made) {
+        use_everything(processor.ops, rows, few_positions, dtype, [&](Rows made) {
           for (std::uint32_t row = 0; row < made.count; ++row)
             for (std::uint32_t c = 0; c < made.cols; ++c) made.row(row)[c] = random_number(random);
         });
         CpuOps measuring(threads, precision);
-        use_everything(measuring, rows, few_positions, numbers, [](Rows) {});
+        use_everything(measuring, rows, few_positions, dtype, [](Rows) {});
         EXPECT_EQ(measuring.workspace().high_water(), processor.ops.workspace().high_water())
             << threads << " threads, " << rows << " rows";
         EXPECT_EQ(measuring.workspace().used(), 0u);

@@ -64,14 +64,14 @@ def long_function(lines):
 
 
 class CheckShape(unittest.TestCase):
-    def expect(self, files, *messages, long_functions=None, large_folders=None):
+    def expect(self, files, *messages):
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder)
             for name, text in files.items():
                 path = root / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text, encoding="utf-8")
-            self.assertEqual(check_shape.check(root, long_functions or {}, large_folders or {}), list(messages))
+            self.assertEqual(check_shape.check(root), list(messages))
 
     def test_finds_the_functions_of_cpp(self):
         self.assertEqual(
@@ -91,28 +91,11 @@ class CheckShape(unittest.TestCase):
         self.expect({"tools/a.py": "def f():\n" + body * 70 + "def g():\n" + body * 69},
                     "tools/a.py:1: f has 71 lines, the limit is 70")
 
-    def test_lets_a_listed_function_be_long_but_not_grow(self):
-        exceptions = {"src/base/a.cpp: f": 80}
-        self.expect({"src/base/a.cpp": long_function(80)}, long_functions=exceptions)
-        self.expect({"src/base/a.cpp": long_function(81)}, "src/base/a.cpp:1: f has 81 lines, the limit is 80",
-                    long_functions=exceptions)
-
-    def test_refuses_an_exception_that_no_function_needs(self):
-        message = "tools/check_shape.py: 'src/base/a.cpp: f' is short enough now: remove it from LONG_FUNCTIONS"
-        self.expect({"src/base/a.cpp": long_function(70)}, message, long_functions={"src/base/a.cpp: f": 80})
-        self.expect({}, message, long_functions={"src/base/a.cpp: f": 80})
-
     def test_limits_folders_to_40_code_files(self):
         files = {f"src/base/{number}.cpp": "" for number in range(40)}
         others = {"src/base/CMakeLists.txt": "", "src/base/json/a.cpp": ""}
         self.expect({**files, **others})
         self.expect({**files, "src/base/a.h": ""}, "src/base: 41 code files, the limit is 40: sort them into folders")
-        self.expect({**files, "src/base/a.h": ""}, large_folders={"src/base": 41})
-
-    def test_refuses_an_exception_that_no_folder_needs(self):
-        self.expect({"src/base/a.cpp": ""},
-                    "tools/check_shape.py: 'src/base' is small enough now: remove it from LARGE_FOLDERS",
-                    large_folders={"src/base": 50})
 
 
 if __name__ == "__main__":

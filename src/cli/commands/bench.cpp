@@ -322,8 +322,8 @@ Result<std::string> bench_model(FileSystem& files, const BenchFlags& flags, cons
 }
 
 Command add_bench(CLI::App& program) {
-  CLI::App* const parser = program.add_subcommand(
-      "bench", "Measure how fast a model runs here, compared with the limits of the machine");
+  CLI::App* const parser =
+      program.add_subcommand("bench", "Measure how fast a model runs here against the machine's limits");
   const auto flags = std::make_shared<BenchFlags>();
   parser->add_option("MODEL", flags->model, "A packed model, or a checkpoint (packed into the cache, once)")
       ->required();

@@ -82,6 +82,82 @@ struct Int8 {
   template <unsigned Rows, bool Fine>
   static constexpr bool kPrefetchesAlways = (Fine ? 2 * Rows : Rows) >= 3;
 
+  // Where the bytes, scales and sums of a tile's rows begin. The fine bytes of a row are one more byte row.
+  template <unsigned Rows, bool Fine>
+  struct TileRows {
+    static constexpr unsigned kByteRows = Fine ? 2 * Rows : Rows;
+    const std::int8_t* x[kByteRows];
+    const float* scales[Rows];
+    const float* sums[kByteRows];
+
+    [[gnu::always_inline]] TileRows(const Int8Args& args, std::uint32_t first_row) {
+#pragma GCC unroll 16
+      for (unsigned row = 0; row < Rows; ++row) {
+        const std::uint64_t x_row = args.x_rows != nullptr ? args.x_rows[first_row + row] : first_row + row;
+        x[row] = args.x + x_row * args.x_stride;
+        scales[row] = args.scales + x_row * args.scales_stride;
+        sums[row] = args.sums + x_row * args.sums_stride;
+        if constexpr (Fine) {
+          x[Rows + row] = args.fine + x_row * args.x_stride;
+          sums[Rows + row] = args.fine_sums + x_row * args.sums_stride;
+        }
+      }
+    }
+
+    // The sum over the columns of a cell that begins at column k.
+    template <class Group>
+    [[gnu::always_inline]] float sum(unsigned byte_row, std::uint32_t k) const {
+      const float* const from = sums[byte_row] + k / kSumCols;
+      return Group::kCellCols == kInt8Group ? from[0] + from[1] : from[0];
+    }
+  };
+
+  // Adds a cell, the products of the codes at columns k on, to the accumulators of all rows and blocks.
+  template <class Group, unsigned Blocks, unsigned Rows, bool Fine, class Cell>
+  MF_INLINE void add_cell(const Cell& cell, const GroupScales<Isa> (&of_blocks)[Blocks],
+                          const TileRows<Rows, Fine>& rows, std::uint32_t k,
+                          float (&acc)[Rows][Blocks][kBlockRows]) {
+#pragma GCC unroll 16
+    for (unsigned row = 0; row < Rows; ++row) {
+      float sum = rows.template sum<Group>(row, k), scale = rows.scales[row][k / kInt8Group];
+      if constexpr (Fine) {
+        sum = kFineSteps * sum + rows.template sum<Group>(Rows + row, k);
+        scale = scale * (1.0f / kFineSteps);
+      }
+#pragma GCC unroll 4
+      for (unsigned b = 0; b < Blocks; ++b) {
+        Ints dot = cell.dot(row, b);
+        if constexpr (Fine) dot = shift_left<8>(dot) - shift_left<1>(dot) + cell.dot(Rows + row, b);
+        const Lanes inner = fma(of_blocks[b].bias, Isa::broadcast(sum), of_blocks[b].scale * to_float(dot));
+        store(acc[row][b], fma(Isa::broadcast(scale), inner, Isa::load(acc[row][b])));
+      }
+    }
+  }
+
+  // Prefetches a group of every block; `stride` apart.
+  template <unsigned Blocks>
+  MF_INLINE void prefetch_group(const std::byte* group, std::uint64_t stride, std::size_t group_bytes) {
+#pragma GCC unroll 4
+    for (unsigned b = 0; b < Blocks; ++b)
+      for (std::size_t at = 0; at < group_bytes; at += kUnitBytes) Isa::prefetch_l2(group + b * stride + at);
+  }
+
+  // Stores the accumulators of `blocks` blocks from `block` on as the outputs of a tile's rows.
+  template <unsigned Blocks, unsigned Rows>
+  MF_INLINE void store_tile(const Int8Args& args, std::uint32_t first_row, std::uint32_t block,
+                            unsigned blocks, const float (&acc)[Rows][Blocks][kBlockRows]) {
+#pragma GCC unroll 4
+    for (unsigned b = 0; b < Blocks; ++b) {
+      if (b >= blocks) break;
+      const std::uint32_t rows_of_block =
+          block + b + 1 == args.block_count ? args.last_block_rows : kBlockRows;
+      float* y = args.y + first_row * args.y_stride + std::uint64_t{block + b} * args.y_block_stride;
+#pragma GCC unroll 16
+      for (unsigned row = 0; row < Rows; ++row)
+        store_block(y + row * args.y_stride, Isa::load(acc[row][b]), rows_of_block);
+    }
+  }
+
   // Rows [first_row, first_row + Rows) of the batch with blocks [begin, end), Blocks at a time; the first
   // remaining block stands in for missing ones. Fine: the fine bytes of a row are one more row to multiply
   // with. Prefetches: fetches the blocks ahead if `is_cold`, which means that they were not used just before.
@@ -89,21 +165,7 @@ struct Int8 {
   [[gnu::noinline]] static void multiply_tiles(const Int8Args& args, std::uint32_t first_row,
                                                std::uint32_t begin, std::uint32_t end,
                                                [[maybe_unused]] bool is_cold) {
-    constexpr unsigned kByteRows = Fine ? 2 * Rows : Rows;
-    const std::int8_t* x[kByteRows];
-    const float* scales[Rows];
-    const float* sums[kByteRows];
-#pragma GCC unroll 16
-    for (unsigned row = 0; row < Rows; ++row) {
-      const std::uint64_t x_row = args.x_rows != nullptr ? args.x_rows[first_row + row] : first_row + row;
-      x[row] = args.x + x_row * args.x_stride;
-      scales[row] = args.scales + x_row * args.scales_stride;
-      sums[row] = args.sums + x_row * args.sums_stride;
-      if constexpr (Fine) {
-        x[Rows + row] = args.fine + x_row * args.x_stride;
-        sums[Rows + row] = args.fine_sums + x_row * args.sums_stride;
-      }
-    }
+    const TileRows<Rows, Fine> rows(args, first_row);
     constexpr std::size_t kHighAt = std::size_t{Group::kCols} * 2 * Planes<Bits>::kLow;
     constexpr std::size_t kScalesAt = std::size_t{Group::kCols} * 2 * Bits;
     const std::size_t group_bytes = kScalesAt + (args.f32_scales ? 2 : 1) * kUnitBytes;
@@ -122,57 +184,27 @@ struct Int8 {
           if (is_cold) {
             const std::byte* ahead = units + kAhead;
             if (ahead >= end_of_block) ahead += (Blocks - 1) * stride;
-#pragma GCC unroll 4
-            for (unsigned b = 0; b < Blocks; ++b)
-              for (std::size_t at = 0; at < group_bytes; at += kUnitBytes)
-                Isa::prefetch_l2(ahead + b * stride + at);
+            prefetch_group<Blocks>(ahead, stride, group_bytes);
           }
         }
 #pragma GCC unroll 2
         for (std::uint32_t k = first; k < first + Group::kCols; k += Group::kCellCols) {
-          Cell<Bits, Blocks, kByteRows> cell;
+          Cell<Bits, Blocks, rows.kByteRows> cell;
 #pragma GCC unroll 2
           for (std::uint32_t step = 0; step < Group::kCellCols; step += kStep) {
-            cell.add_step(low, high, stride, x, k + step);
+            cell.add_step(low, high, stride, rows.x, k + step);
             low += Planes<Bits>::kLow * kUnitBytes;
             high += Planes<Bits>::kHigh * kUnitBytes;
           }
           // After the codes, so that memory is read sequentially.
-          GroupScales<Isa> of_rows[Blocks];
+          GroupScales<Isa> of_blocks[Blocks];
 #pragma GCC unroll 4
           for (unsigned b = 0; b < Blocks; ++b)
-            of_rows[b] = group_scales<Isa>(units + b * stride + kScalesAt, args.f32_scales);
-          const auto sum_of = [&](unsigned byte_row) {
-            const float* const from = sums[byte_row] + k / kSumCols;
-            return Group::kCellCols == kInt8Group ? from[0] + from[1] : from[0];
-          };
-#pragma GCC unroll 16
-          for (unsigned row = 0; row < Rows; ++row) {
-            float sum = sum_of(row), scale = scales[row][k / kInt8Group];
-            if constexpr (Fine) {
-              sum = kFineSteps * sum + sum_of(Rows + row);
-              scale = scale * (1.0f / kFineSteps);
-            }
-#pragma GCC unroll 4
-            for (unsigned b = 0; b < Blocks; ++b) {
-              Ints dot = cell.dot(row, b);
-              if constexpr (Fine) dot = shift_left<8>(dot) - shift_left<1>(dot) + cell.dot(Rows + row, b);
-              const Lanes inner = fma(of_rows[b].bias, Isa::broadcast(sum), of_rows[b].scale * to_float(dot));
-              store(acc[row][b], fma(Isa::broadcast(scale), inner, Isa::load(acc[row][b])));
-            }
-          }
+            of_blocks[b] = group_scales<Isa>(units + b * stride + kScalesAt, args.f32_scales);
+          add_cell<Group>(cell, of_blocks, rows, k, acc);
         }
       }
-#pragma GCC unroll 4
-      for (unsigned b = 0; b < Blocks; ++b) {
-        if (b >= blocks) break;
-        const std::uint32_t rows_of_block =
-            block + b + 1 == args.block_count ? args.last_block_rows : kBlockRows;
-        float* y = args.y + first_row * args.y_stride + std::uint64_t{block + b} * args.y_block_stride;
-#pragma GCC unroll 16
-        for (unsigned row = 0; row < Rows; ++row)
-          store_block(y + row * args.y_stride, Isa::load(acc[row][b]), rows_of_block);
-      }
+      store_tile(args, first_row, block, blocks, acc);
     }
   }
 

@@ -142,8 +142,9 @@ std::string repeated(std::string_view text, int times) {
   return all;
 }
 
-const std::vector<BadHeader>& bad_headers() {
-  static const std::vector<BadHeader> headers{
+// Not JSON, or JSON of the wrong shape.
+std::vector<BadHeader> malformed_headers() {
+  return {
       {"Nothing", "", {"JSON", "byte"}},
       {"Rubbish", "GGUF", {"JSON"}},
       {"CutShort", R"({"t": {"dtype": "U8", "sha)", {"JSON"}},
@@ -181,6 +182,12 @@ const std::vector<BadHeader>& bad_headers() {
        R"({"t": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]},
            "t": {"dtype": "U8", "shape": [1], "data_offsets": [1, 2]}})",
        {"'t'", "listed", "twice"}},
+  };
+}
+
+// Well-formed headers whose offsets or sizes contradict each other or the file.
+std::vector<BadHeader> contradicting_headers() {
+  return {
       {"EndBeforeBegin",
        tensor(R"("dtype": "U8", "shape": [1], "data_offsets": [2, 1])"),
        {"'t'", "byte 1", "2"}},
@@ -207,6 +214,12 @@ const std::vector<BadHeader>& bad_headers() {
        R"({"u": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]},
            "t": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}})",
        {"byte 0", "overlap"}},
+  };
+}
+
+// Headers that try to exhaust the reader or the terminal.
+std::vector<BadHeader> abusive_headers() {
+  return {
       {"DeepMetadata", R"({"__metadata__": )" + std::string(40, '[') + std::string(40, ']') + "}", {"array"}},
       {"DeepInsideMetadata",
        R"({"__metadata__": {"x": )" + std::string(40, '[') + std::string(40, ']') + "}}",
@@ -219,7 +232,6 @@ const std::vector<BadHeader>& bad_headers() {
        R"({")" + std::string(5000, 'n') + R"(": 7})",
        {std::string(120, 'n') + "...'", "number"}},
   };
-  return headers;
 }
 
 class BadSafetensorsHeader : public testing::TestWithParam<BadHeader> {};
@@ -234,8 +246,12 @@ TEST_P(BadSafetensorsHeader, IsRejectedWithAReason) {
   EXPECT_LT(header.error().message().size(), 400u);
 }
 
-INSTANTIATE_TEST_SUITE_P(, BadSafetensorsHeader, testing::ValuesIn(bad_headers()),
-                         [](const auto& param_info) { return std::string(param_info.param.name); });
+const auto kHeaderName = [](const auto& param_info) { return std::string(param_info.param.name); };
+INSTANTIATE_TEST_SUITE_P(Malformed, BadSafetensorsHeader, testing::ValuesIn(malformed_headers()),
+                         kHeaderName);
+INSTANTIATE_TEST_SUITE_P(Contradicting, BadSafetensorsHeader, testing::ValuesIn(contradicting_headers()),
+                         kHeaderName);
+INSTANTIATE_TEST_SUITE_P(Abusive, BadSafetensorsHeader, testing::ValuesIn(abusive_headers()), kHeaderName);
 
 }  // namespace
 }  // namespace moeflux

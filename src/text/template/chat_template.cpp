@@ -74,6 +74,7 @@ Status cut_after_final_message(const ChatInput& input, RenderedPrompt& prompt) {
   const bool whole = prompt.text.compare(at, text->size(), *text) == 0;
   const std::size_t end = at + (whole ? text->size() : core.size());
   prompt.text.resize(end);
+  prompt.conversation_bytes = std::min(prompt.conversation_bytes, end);
   while (!prompt.data.empty() && prompt.data.back().begin >= end) prompt.data.pop_back();
   if (!prompt.data.empty()) prompt.data.back().end = std::min(prompt.data.back().end, end);
   return {};
@@ -120,9 +121,12 @@ Result<RenderedPrompt> ChatTemplate::render(const ChatInput& input, const Specia
   variables.list.push_back({"messages", &input.messages, true});
   variables.list.push_back({"tools", &input.tools, true});
   variables.list.push_back({"documents", &none, false});
-  variables.list.push_back({"add_generation_prompt", &generation, false});
+  constexpr std::size_t kUnused = std::string::npos;
+  std::size_t first_use = kUnused;
+  variables.list.push_back({"add_generation_prompt", &generation, false, &first_use});
   MF_TRY(jinja::MarkedText text, template_.render(variables, limits));
-  RenderedPrompt prompt{std::move(text.bytes), std::move(text.data)};
+  if (first_use == kUnused) first_use = text.bytes.size();
+  RenderedPrompt prompt{std::move(text.bytes), std::move(text.data), first_use};
   if (input.continue_final_message) MF_TRY_STATUS(cut_after_final_message(input, prompt));
   return prompt;
 }

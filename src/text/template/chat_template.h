@@ -22,6 +22,9 @@ namespace moeflux {
 struct RenderedPrompt {
   std::string text;
   std::vector<TextRange> data;  // bytes from the conversation: sorted, disjoint, not adjacent
+  // The bytes that do not depend on add_generation_prompt; a lower bound, exact for templates that end with
+  // the generation prompt. All of `text` if the template ignores it.
+  std::size_t conversation_bytes = 0;
 };
 
 // Names and texts of special tokens for templates: {"bos_token", "<|begin|>"}. They count as the template's

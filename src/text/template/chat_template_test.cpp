@@ -61,6 +61,42 @@ TEST(ChatTemplate, DefinesTheVariablesOfHuggingFace) {
   EXPECT_EQ(rendered("{{ bos_token }}{{ bos_token is defined }}", input), "False");
 }
 
+// The bytes of the rendering that do not depend on add_generation_prompt.
+std::size_t conversation_bytes(std::string_view source) {
+  const auto parsed = ChatTemplate::parse(source, "t");
+  EXPECT_TRUE(parsed) << parsed.error().message();
+  const auto prompt = parsed->render(asking("hi"));
+  EXPECT_TRUE(prompt) << prompt.error().message();
+  return prompt->conversation_bytes;
+}
+
+TEST(ChatTemplate, KnowsWhereTheGenerationPromptBegins) {
+  EXPECT_EQ(conversation_bytes("<{{ messages[0].content }}>{% if add_generation_prompt %}A{% endif %}"), 4u);
+  EXPECT_EQ(conversation_bytes("12{{ '' if not add_generation_prompt else 'A' }}{{ add_generation_prompt }}"),
+            2u);
+  EXPECT_EQ(conversation_bytes("12{% if false and add_generation_prompt %}{% endif %}3"), 3u);
+  EXPECT_EQ(conversation_bytes("no generation prompt"), 20u);
+  EXPECT_EQ(conversation_bytes("{% set generation = add_generation_prompt %}123"), 0u);
+}
+
+TEST(ChatTemplate, KnowsThatFromInsideCapturedOutput) {
+  EXPECT_EQ(conversation_bytes("1{% set x %}23{{ add_generation_prompt }}{% endset %}{{ x }}"), 1u);
+  EXPECT_EQ(conversation_bytes(
+                "1{% filter upper %}b{% set x %}c{{ add_generation_prompt }}{% endset %}{% endfilter %}"),
+            1u);
+  EXPECT_EQ(conversation_bytes("{% macro end() %}ab{{ add_generation_prompt }}{% endmacro %}12{{ end() }}"),
+            2u);
+  EXPECT_EQ(conversation_bytes("{% set x %}23{% endset %}1{{ x }}{{ add_generation_prompt }}"), 3u);
+}
+
+TEST(ChatTemplate, CountsNoTestForBeingDefinedAsAUseOfTheGenerationPrompt) {
+  EXPECT_EQ(conversation_bytes(
+                "{% if add_generation_prompt is not defined %}x{% endif %}12"
+                "{% if add_generation_prompt is undefined %}x{% endif %}{{ add_generation_prompt }}"),
+            2u);
+  EXPECT_EQ(conversation_bytes("1{% if add_generation_prompt is true %}x{% endif %}"), 1u);
+}
+
 TEST(ChatTemplate, MarksSpecialTokensAsTheTemplatesText) {
   const auto parsed = ChatTemplate::parse("{{ bos_token }}{{ messages[0].content }}", "t");
   const auto prompt = parsed->render(asking("<s>"), {{"bos_token", "<s>"}});

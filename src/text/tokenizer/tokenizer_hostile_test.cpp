@@ -78,15 +78,19 @@ TEST(TokenizerHostile, RejectsWhatExceedsALimit) {
   expect_refusal(members, kTooMuch, {"object", "256 keys"});
 }
 
-TEST(TokenizerHostile, RejectsUnsupportedAndCorruptSections) {
-  constexpr ErrorCode kCorrupt = ErrorCode::corrupt_data, kUnsupported = ErrorCode::unsupported;
-  const auto split = [](const char* pattern) {
-    return TestJson{
-        {"type", "Sequence"},
-        {"pretokenizers",
-         {{{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}},
-          {{"type", "ByteLevel"}, {"add_prefix_space", false}}}}};
-  };
+constexpr ErrorCode kCorrupt = ErrorCode::corrupt_data, kUnsupported = ErrorCode::unsupported;
+
+// Applies each change to a valid tokenizer.json and expects its refusal.
+void expect_refusals(std::span<const Change> changes) {
+  for (const Change& change : changes) {
+    SCOPED_TRACE(change.name);
+    TestJson json = small_tokenizer_json();
+    change.apply(json);
+    expect_refusal(json.dump(), change.code, change.facts);
+  }
+}
+
+TEST(TokenizerHostile, RejectsUnsupportedModels) {
   const Change changes[] = {
       {"version", [](TestJson& j) { j["version"] = "2.0"; }, kUnsupported, {"version", "1.0"}},
       {"model type", [](TestJson& j) { j["model"]["type"] = "Unigram"; }, kUnsupported, {"'type'"}},
@@ -113,6 +117,19 @@ TEST(TokenizerHostile, RejectsUnsupportedAndCorruptSections) {
        },
        kUnsupported,
        {"lacks 1", "256"}},
+  };
+  expect_refusals(changes);
+}
+
+TEST(TokenizerHostile, RejectsUnsupportedAndCorruptStages) {
+  const auto split = [](const char* pattern) {
+    return TestJson{
+        {"type", "Sequence"},
+        {"pretokenizers",
+         {{{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}},
+          {{"type", "ByteLevel"}, {"add_prefix_space", false}}}}};
+  };
+  const Change changes[] = {
       {"no pre-tokenizer",
        [](TestJson& j) { j["pre_tokenizer"] = nullptr; },
        kUnsupported,
@@ -154,6 +171,12 @@ TEST(TokenizerHostile, RejectsUnsupportedAndCorruptSections) {
        },
        kUnsupported,
        {"BertProcessing"}},
+  };
+  expect_refusals(changes);
+}
+
+TEST(TokenizerHostile, RejectsCorruptAddedTokens) {
+  const Change changes[] = {
       {"added tokens", [](TestJson& j) { j["added_tokens"] = 5; }, kCorrupt, {"added_tokens", "array"}},
       {"a flag",
        [](TestJson& j) {
@@ -190,12 +213,7 @@ TEST(TokenizerHostile, RejectsUnsupportedAndCorruptSections) {
        kUnsupported,
        {"2000 bytes"}},
   };
-  for (const Change& change : changes) {
-    SCOPED_TRACE(change.name);
-    TestJson json = small_tokenizer_json();
-    change.apply(json);
-    expect_refusal(json.dump(), change.code, change.facts);
-  }
+  expect_refusals(changes);
 }
 
 TEST(TokenizerHostile, FailsOnAPatternThatBacktracksForever) {

@@ -48,6 +48,12 @@ Result<MarkedText> Evaluation::run() {
   return output_.take();
 }
 
+void Evaluation::note_use(std::string_view name) {
+  if (watched_.empty() || name != watched_) return;
+  *first_use_ = captures_ == 0 ? output_.size() : size_outside_;
+  watched_ = {};
+}
+
 Error Evaluation::located(Error error, std::uint32_t line) {
   if (located_) return error;
   located_ = true;
@@ -228,6 +234,7 @@ Status Evaluation::set_namespace(const Target& target, Value value) {
 }
 
 Result<Value> Evaluation::captured(FunctionRef<Status()> body) {
+  if (captures_++ == 0) size_outside_ = output_.size();
   TextBuilder outer = std::move(output_);
   output_ = TextBuilder(outer.left());  // the limit applies to all open outputs together
   const std::shared_ptr<Scope> scope = scope_;
@@ -235,6 +242,7 @@ Result<Value> Evaluation::captured(FunctionRef<Status()> body) {
   MF_TRY_STATUS(body());
   scope_ = scope;
   std::swap(outer, output_);
+  --captures_;
   return heap_.string(std::move(outer));
 }
 

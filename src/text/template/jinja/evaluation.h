@@ -5,6 +5,7 @@
 // error ends the rendering; the innermost node that has a line prefixes the message with it. Used once, by
 // one thread. Refers to the template, which outlives it.
 
+#include <cstddef>
 #include <ctime>
 #include <memory>
 #include <optional>
@@ -30,6 +31,9 @@ class Evaluation {
 
   // Defines a variable. Must precede run(). `name` outlives the evaluation.
   void define(std::string_view name, Value value) { top_->names.insert_or_assign(name, std::move(value)); }
+  // Stores the size of the output at the first use of variable `name` (see Variables). Must precede run().
+  // Both arguments outlive the evaluation.
+  void watch(std::string_view name, std::size_t& first_use) { watched_ = name, first_use_ = &first_use; }
   Result<MarkedText> run();
 
   // For filters, tests and methods.
@@ -73,6 +77,7 @@ class Evaluation {
   Result<Value> evaluate(const Expression& expression);
   Result<Value> value_of(const Constant& node);
   Result<Value> value_of(const Name& node);
+  Value looked_up(const Name& node);
   Result<Value> value_of(const Attribute& node);
   Result<Value> value_of(const Item& node);
   Result<Value> value_of(const Slice& node);
@@ -101,6 +106,7 @@ class Evaluation {
   Result<std::optional<Value>> python_attribute(const Value& object, std::string_view name);
   Result<Value> make_method(const Value& self, std::string_view name);
 
+  void note_use(std::string_view name);
   Error located(Error error, std::uint32_t line);
   std::shared_ptr<Scope> inner_scope() const;
   void hide(const HiddenNames& names);
@@ -111,7 +117,11 @@ class Evaluation {
   const std::optional<std::tm> now_;
   std::shared_ptr<Scope> top_;
   std::shared_ptr<Scope> scope_;
-  TextBuilder output_;
+  TextBuilder output_;            // the innermost open output
+  std::uint32_t captures_ = 0;    // open outputs inside the template's
+  std::size_t size_outside_ = 0;  // of the template's output, while there are captures
+  std::string_view watched_;      // the watched variable; empty from its first use on
+  std::size_t* first_use_ = nullptr;
   std::uint32_t nesting_ = 0;  // nesting of this class's functions
   std::uint32_t calls_ = 0;    // nesting of macro calls
   bool located_ = false;       // the error being returned already has its line

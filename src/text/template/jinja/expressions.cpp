@@ -24,6 +24,11 @@ Result<Value> Evaluation::evaluate(const Expression& expression) {
 Result<Value> Evaluation::value_of(const Constant& node) { return node.value; }
 
 Result<Value> Evaluation::value_of(const Name& node) {
+  note_use(node.name);
+  return looked_up(node);
+}
+
+Value Evaluation::looked_up(const Name& node) {
   if (const Value* found = scope_->find(node.name)) return *found;
   for (const std::string_view function : {"range", "dict", "namespace", "raise_exception", "strftime_now"}) {
     if (node.name != function) continue;
@@ -117,7 +122,11 @@ Result<Value> Evaluation::filtered(const Expression& filter, const Value& input)
 }
 
 Result<Value> Evaluation::value_of(const IsTest& node) {
-  MF_TRY(const Value input, evaluate(*node.input));
+  // Whether a name is defined does not depend on its value.
+  const bool is_use = node.name != "defined" && node.name != "undefined";
+  const auto* name = std::get_if<Name>(&node.input->node);
+  MF_TRY(const Value input,
+         !is_use && name != nullptr ? Result<Value>(looked_up(*name)) : evaluate(*node.input));
   MF_TRY(const Arguments arguments, arguments_of(node.arguments));
   MF_TRY(const bool passes, apply_test(*this, node.name, input, arguments));
   return Value::boolean(passes);

@@ -16,6 +16,7 @@ Result<MarkedText> Template::render(const Variables& variables, const Limits& li
     Result<Value> value = evaluation.heap().value(*variable.value, variable.is_data);
     if (!value) return std::move(value).error().during(ast_->name + ": variable '" + variable.name + "'");
     evaluation.define(variable.name, *std::move(value));
+    if (variable.first_use != nullptr) evaluation.watch(variable.name, *variable.first_use);
   }
   return evaluation.run();
 }

@@ -5,6 +5,7 @@
 //
 // Immutable, thread-safe.
 
+#include <cstddef>
 #include <ctime>
 #include <memory>
 #include <optional>
@@ -27,6 +28,9 @@ struct Variables {
     std::string name;
     const Json* value;  // not null; outlives the rendering
     bool is_data;       // its text is from outside and is marked in the output
+    // Receives the size of the output at the variable's first use, if it is used. The output up to there does
+    // not depend on its value. A test for being defined is no use. At most one variable has it.
+    std::size_t* first_use = nullptr;
   };
   std::vector<Variable> list;
   std::optional<std::tm> now;  // the local time, for strftime_now()
