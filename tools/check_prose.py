@@ -16,7 +16,7 @@ import sys
 import tokenize
 
 import checking
-from checking import CPP, DATA, comments_only, files_of, line_of
+from checking import CPP, DATA, comments_only, files_of, line_of, without_code_blocks
 
 COLUMN_LIMIT = 110
 HASH_COMMENTS = {".sh", ".cmake", ".txt", ""}  # the files of CMake and shell, and the Makefile
@@ -68,19 +68,6 @@ def python_comments_only(text):
         if token.type not in {tokenize.COMMENT, tokenize.NL}:
             previous = token.type
     return "\n".join(lines[1:])
-
-
-def without_code_blocks(text):
-    """Markdown with the lines of code blocks emptied."""
-    lines, fence = [], None
-    for line in text.splitlines():
-        marker = re.match(r"\s*(```|~~~)", line)
-        if marker and fence in (None, marker[1]):
-            fence = None if fence else marker[1]
-            lines.append("")
-        else:
-            lines.append("" if fence else line)
-    return "\n".join(lines)
 
 
 def can_break(line):

@@ -5,7 +5,7 @@
   - no disabled tests, and no skipped tests without a reason
   - the library does not print, read the environment or end the process: only src/cli/ may
   - every header has #pragma once and begins with a comment that says what it is
-  - no path of a particular machine, no relative link in a document to a file that does not exist
+  - no path of a particular machine
 
 Checks the files that git tracks or would track; without git, everything but build output. Prints one line per
 violation, "path:line: what", and exits 1 if there is any.
@@ -33,7 +33,6 @@ FORBIDDEN_IN_LIBRARY = [
 ]
 # Joined from parts, so that this file passes its own check.
 MACHINE_PATH = re.compile(r"(?<![\w.:/~$}-])/(?:" + "|".join(["home", "root", "Users", "work", "tmp", "mnt"]) + r")/\w")
-LINK = re.compile(r"\]\(([^)\s#]+)(?:#[^)]*)?\)")
 
 
 def check_cpp(name, text):
@@ -55,14 +54,9 @@ def check_cpp(name, text):
             yield f"{name}: does not begin with a comment that says what it is"
 
 
-def check_text(root, name, text):
+def check_text(name, text):
     for match in MACHINE_PATH.finditer(text):
         yield f"{name}:{line_of(text, match.start())}: a path of a particular machine ({match[0]}…)"
-    if name.endswith(".md"):
-        for match in LINK.finditer(text):
-            if "://" not in match[1] and not match[1].startswith("mailto:"):
-                if not (root / name).parent.joinpath(match[1]).exists():
-                    yield f"{name}:{line_of(text, match.start())}: a link to a file that does not exist ({match[1]})"
 
 
 def check(root):
@@ -84,7 +78,7 @@ def check(root):
             problems.append(f"{name}: {lines} lines, the limit is {LINE_LIMIT}: split it")
         if path.suffix in CPP:
             problems += check_cpp(name, text)
-        problems += check_text(root, name, text)
+        problems += check_text(name, text)
     if total >= TREE_LIMIT_BYTES:
         problems.append(f"the tree holds {total / 2**20:.1f} MiB, the limit is {TREE_LIMIT_BYTES / 2**20:.0f} MiB")
     return problems

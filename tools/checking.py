@@ -1,4 +1,5 @@
-"""What the checkers of the tree share: the list of its files, C++ split into code and comments, and main()."""
+"""What the checkers of the tree share: the list of its files, C++ split into code and comments, Markdown without
+code blocks, and main()."""
 
 import argparse
 import os
@@ -53,6 +54,19 @@ def comments_only(text):
             kept += [blank(text[end : match.start()]), match[0]]
             end = match.end()
     return "".join([*kept, blank(text[end:])])
+
+
+def without_code_blocks(text):
+    """Markdown with the lines of code blocks emptied."""
+    lines, fence = [], None
+    for line in text.splitlines():
+        marker = re.match(r"\s*(```|~~~)", line)
+        if marker and fence in (None, marker[1]):
+            fence = None if fence else marker[1]
+            lines.append("")
+        else:
+            lines.append("" if fence else line)
+    return "\n".join(lines)
 
 
 def line_of(text, position):

@@ -1,10 +1,10 @@
 #pragma once
 // config.json → ModelConfig.
 //
-// Each family has one file (qwen3_5_moe_config.cpp, deepseek_v3_config.cpp) that reads every key it needs and
-// rejects unsupported values by name. A missing key is an error: nothing that shapes the model has a default.
-// If a key is present in an old and a new spelling, the new one wins, with a note if they differ. Pure
-// functions: any thread.
+// Each family has one file (source/families/qwen3_5_moe_config.cpp, deepseek_v3_config.cpp) that reads every
+// key it needs and rejects unsupported values by name. A missing key is an error: nothing that shapes the
+// model has a default. If a key is present in an old and a new spelling, the new one wins, with a note if
+// they differ. Pure functions: any thread.
 
 #include <cstdint>
 #include <optional>
