@@ -1,7 +1,8 @@
 #pragma once
 // Statistics of expert streaming: counted by the scheduler, timed by the store. Plain values.
 //
-// MF_EXPERT_COUNTERS and MF_EXPERT_TIMES list the fields once. Sums, JSON and the C struct follow from the lists.
+// MF_EXPERT_COUNTERS and MF_EXPERT_TIMES list the fields once. Sums, JSON and the C struct follow from the
+// lists.
 
 #include <chrono>
 #include <cstdint>
