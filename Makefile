@@ -1,15 +1,15 @@
-# The front door. CMake and its presets do the work; docs/testing.md says what each test is for.
+# The main targets. CMake and its presets do the work; docs/testing.md says what each test is for.
 #
 #   make build      build/moeflux, as users run it (the default)
-#   make demo       build it and show it at work on the bundled model
-#   make test       what every change must pass: all tests
+#   make demo       build it and run it on the bundled model
+#   make test       all tests, which every change must pass
 #   make test-full  make test, then every compiler and sanitizer, fuzzing, formatting and linting
 #   make bench      build and run the benchmarks
 #   make format     clang-format over the sources
 #   make clean      remove build/
 #
-#   JOBS=2          how many processes at once (default: all processors)
-#   FUZZ_SECONDS=60 how long make test-full fuzzes: the snapshots so long, the other targets together
+#   JOBS=2          number of parallel processes (default: all processors)
+#   FUZZ_SECONDS=60 how long make test-full fuzzes snapshots; the other targets share the same time
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -36,7 +36,8 @@ build: bootstrap
 	$(call build,release) --target moeflux
 	@ln -sfn release/bin/moeflux build/moeflux
 
-# The bundled checkpoint, packed, tells a story and has a conversation; a quarter of its experts fit into the cache.
+# Packs the bundled checkpoint, lets it tell a story and has a conversation with it. A quarter of the experts
+# fit in the cache.
 define DEMO_CONVERSATION
 Hi, my name is Ada and I like tea.
 What is 12 plus 30?
@@ -55,7 +56,7 @@ demo: build
 	@echo
 	@echo "Talk with it yourself: build/moeflux chat"
 
-# The closing lines of ctest once more, so that they end the output.
+# Repeats the summary of ctest at the end of the output.
 test: bootstrap test-dev
 	@echo "== all passed:"
 	@sed -n '/tests passed/,$$p' build/dev.log
@@ -131,10 +132,10 @@ check-format:
 	$(call say,clang-format)
 	@$(SOURCES) | xargs clang-format --dry-run --Werror
 
-# Over the compile commands of the clang build; the headers are seen through the sources.
+# Uses the compile commands of the clang build; headers are checked through the sources that include them.
 check-tidy:
 	$(call say,clang-tidy)
 	$(call configure,clang)
-	$(call build,clang) --target moeflux_test_pch moeflux_layer_pch
+	$(call build,clang) --target moeflux_test_pch
 	@find src -name '*.cpp' -not -name '*_test.cpp' -print0 | \
 	  xargs -0 -n 1 -P $(JOBS) clang-tidy -p build/clang --quiet --warnings-as-errors='*'

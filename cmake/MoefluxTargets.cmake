@@ -1,5 +1,5 @@
-# How targets are declared: one library a folder of the layer table (ARCHITECTURE.md), one test program
-# beside it, and the options that all of our own code is compiled with.
+# Declares targets: one library per folder of the layer table (ARCHITECTURE.md), one test program beside it,
+# and the compiler options for all of our own code.
 
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
@@ -13,8 +13,8 @@ if(MOEFLUX_TESTS)
   include(GoogleTest)
 endif()
 
-# Our own code only: warnings are errors, and a*b+c is never contracted by the compiler (docs: the law of
-# arithmetic), so that every compiler and ISA gives the same bits.
+# For our own code only: warnings are errors, and the compiler never contracts a*b+c (docs/arithmetic.md), so
+# that every compiler and ISA gives the same bits.
 add_library(moeflux_options INTERFACE)
 target_compile_options(moeflux_options INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror -ffp-contract=off)
@@ -22,7 +22,7 @@ if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
   target_compile_options(moeflux_options INTERFACE -Wthread-safety)
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
-  # gcc 12 sees overlapping copies where a string is put together from another and a literal (gcc bug 105651).
+  # gcc 12 warns of overlapping copies where a string is joined with a literal (gcc bug 105651).
   target_compile_options(moeflux_options INTERFACE $<$<CONFIG:Release>:-Wno-restrict>)
 endif()
 target_include_directories(moeflux_options INTERFACE ${CMAKE_SOURCE_DIR}/src)
@@ -31,7 +31,7 @@ if(MOEFLUX_SANITIZE)
     -fsanitize=${MOEFLUX_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_link_options(moeflux_options INTERFACE -fsanitize=${MOEFLUX_SANITIZE})
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
-    # gcc's own manual: with sanitizers this warning has many false positives.
+    # According to gcc's manual, this warning has many false positives with sanitizers.
     target_compile_options(moeflux_options INTERFACE -Wno-maybe-uninitialized)
   endif()
 endif()
@@ -43,22 +43,18 @@ if(MOEFLUX_FUZZ)
   target_compile_options(moeflux_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
-# What most of the library includes, compiled once, in builds with tests: they are built often. The release build has
-# no precompiled headers, so a file that forgets to include what it uses is found there.
-if(MOEFLUX_TESTS)
+# All g++ builds compile eight files as one (CMAKE_UNITY_BUILD) and precompile the headers that most of the
+# library includes; both halve the time. A file whose internal names clash with those of another file is ALONE.
+# The clang builds do neither, so they find a file that does not include what it uses.
+if(CMAKE_UNITY_BUILD)
   file(WRITE ${CMAKE_BINARY_DIR}/moeflux_layer_pch.cpp "")
   add_library(moeflux_layer_pch OBJECT ${CMAKE_BINARY_DIR}/moeflux_layer_pch.cpp)
   target_link_libraries(moeflux_layer_pch PRIVATE moeflux_options fmt::fmt nlohmann_json::nlohmann_json tl::expected
                         Threads::Threads PkgConfig::xxhash)
   target_precompile_headers(moeflux_layer_pch PRIVATE <fmt/format.h> <nlohmann/json.hpp> <tl/expected.hpp>
                             <algorithm> <filesystem> <functional> <memory> <string> <variant> <vector>)
-endif()
-
-# The builds dev, asan and tsan compile eight files as one (CMAKE_UNITY_BUILD), which takes half the time. A file that has a
-# name of its own which another file has too is ALONE. The builds release and clang compile file by file.
-if(CMAKE_UNITY_BUILD)
-  # Every file is an included one there, whose types are its own all the same.
-  target_compile_options(moeflux_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
+  # In a unity build every source is an included file, but its types are still local to it.
+  target_compile_options(moeflux_options INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
 endif()
 function(moeflux_alone)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
@@ -73,14 +69,14 @@ function(moeflux_layer name)
   list(TRANSFORM LAYER_DEPENDS PREPEND moeflux_)
   target_link_libraries(moeflux_${name} PUBLIC ${LAYER_DEPENDS} ${LAYER_LIBRARIES} PRIVATE moeflux_options)
   target_include_directories(moeflux_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src)
-  if(MOEFLUX_TESTS)
+  if(CMAKE_UNITY_BUILD)
     target_precompile_headers(moeflux_${name} REUSE_FROM moeflux_layer_pch)
   endif()
 endfunction()
 
-# What every test includes, compiled once for all test programs: it is most of the time of a test's compilation
-# (9 s a file at -O2 without it, 4 s at -O1 with it, 3 s at -O0). Tests are not optimised, but what they test is; under
-# sanitizers, which make them slow, they are.
+# Precompiles the headers that every test includes, once for all test programs. They take most of a test's
+# compile time (9 s per file at -O2 without this, 4 s at -O1 with it, 3 s at -O0). Tests are not optimized,
+# but the code under test is. Under sanitizers, which are slow, tests are optimized too.
 if(MOEFLUX_SANITIZE)
   set(MOEFLUX_TEST_OPTIMIZATION -O1)
 else()
@@ -89,7 +85,7 @@ endif()
 if(MOEFLUX_TESTS)
   file(WRITE ${CMAKE_BINARY_DIR}/moeflux_test_pch.cpp "")
   add_library(moeflux_test_pch OBJECT ${CMAKE_BINARY_DIR}/moeflux_test_pch.cpp)
-  # As the compiler has it by default, here and in moeflux_test(): PIC of the one and PIE of the other do not match.
+  # The compiler's default, here and in moeflux_test(): a PIC header does not match a PIE test.
   set_target_properties(moeflux_test_pch PROPERTIES POSITION_INDEPENDENT_CODE OFF)
   target_link_libraries(moeflux_test_pch PRIVATE moeflux_options GTest::gtest_main GTest::gmock rapidcheck fmt::fmt
                         nlohmann_json::nlohmann_json tl::expected Threads::Threads)
@@ -100,7 +96,7 @@ if(MOEFLUX_TESTS)
 endif()
 
 # moeflux_test(NAME SOURCES a_test.cpp ... ALONE a_test.cpp ... DEPENDS target ...)
-#   One GoogleTest program; each of its cases is a test of ctest. Test data is found from the repository's root.
+#   One GoogleTest program. Each of its cases is a ctest test. MOEFLUX_REPOSITORY is the path to the test data.
 function(moeflux_test name)
   cmake_parse_arguments(TEST "" "" "SOURCES;ALONE;DEPENDS" ${ARGN})
   if(NOT MOEFLUX_TESTS)

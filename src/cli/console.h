@@ -16,7 +16,7 @@ namespace moeflux::cli {
 // Prints "moeflux: MESSAGE" to standard error.
 void complain(std::string_view message);
 
-// Complains about `error`, on one line whatever a path or a name in it contains.
+// Complains about `error` on one line, even if a path or a name in it contains newlines.
 ExitCode report(const Error& error);
 
 // Writes `text` to standard output at once. A full disk or a closed pipe is io_failed, not a silent success.
@@ -27,7 +27,7 @@ Status write_output(std::string_view text);
 ExitCode finish(const Status& status);
 ExitCode finish(const Result<std::string>& text);
 
-// Prints what the library logs: warnings as complaints, information as it is, nothing below that.
+// Prints the library's log: warnings as complaints, information unchanged, lower levels not at all.
 class TerminalLog final : public LogSink {
  public:
   void write(LogLevel level, std::string_view message) override;

@@ -45,7 +45,7 @@ TEST(Conversation, CanTakeBackAnAnswer) {
   conversation.set_system("x");
   EXPECT_FALSE(conversation.take_back_answer());
   conversation.say("one");
-  EXPECT_TRUE(conversation.take_back_answer());  // there is none yet
+  EXPECT_TRUE(conversation.take_back_answer());  // nothing to remove yet
   conversation.answer(answer("1"));
   EXPECT_TRUE(conversation.take_back_answer());
   EXPECT_TRUE(conversation.awaits_answer());

@@ -1,12 +1,13 @@
 #pragma once
-// What a model writes, made harmless for a terminal. Pure function; any thread.
+// Makes text from a model safe to print on a terminal. Pure function; any thread.
 
 #include <string>
 #include <string_view>
 
 namespace moeflux::cli {
 
-// `text` with control characters other than newline and tab written as \xNN: a model cannot move the cursor.
+// Returns `text` with control characters other than newline and tab escaped as \xNN, so that a model cannot
+// send terminal sequences.
 std::string harmless(std::string_view text);
 
 }  // namespace moeflux::cli

@@ -51,7 +51,7 @@ void describe_program(CLI::App& program) {
       "5 I/O error, 130 interrupted.");
 }
 
-// States what was wrong and where help is. CLI11's own exit codes (105, 109, ...) mean nothing to scripts.
+// Prints what was wrong and how to get help. CLI11's own exit codes (105, 109, ...) are not ours.
 ExitCode usage_error(std::string what) {
   if (const std::size_t newline = what.find('\n'); newline != std::string::npos) what.resize(newline);
   complain(what + " (see 'moeflux help')");
@@ -103,8 +103,8 @@ ExitCode run(int argc, char** argv) {
 }  // namespace moeflux::cli
 
 int main(int argc, char** argv) {
-  // A fixed threshold: by default glibc raises it with every large buffer that is freed, and later buffers
-  // then stay behind as holes in the heap. Opening the largest checkpoints took 108 MB instead of 77 MB.
+  // A fixed threshold: by default, glibc raises it with every large buffer that is freed, and later buffers
+  // then fragment the heap. Opening the largest checkpoints took 108 MB instead of 77 MB.
   ::mallopt(M_MMAP_THRESHOLD, 1 << 20);
   std::signal(SIGPIPE, SIG_IGN);  // writing to a closed pipe is an error like any other
   try {

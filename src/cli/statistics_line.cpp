@@ -31,7 +31,7 @@ std::string statistics_line(const GenerationResult& result, const StreamingRepor
   if (numbers.prompt_rows > 0)
     line += fmt::format(", {} tok/s", short_number(numbers.prompt_tokens_per_second()));
   if (numbers.reused_tokens > 0) line += fmt::format(", {} reused", with_thousands(numbers.reused_tokens));
-  // If all experts fit, each is read once: nothing to report.
+  // If all experts fit, each is read once, so there is nothing to report.
   if (report.slots < report.records) line += streaming_part(numbers.reply_steps, numbers.reply_steps.rows);
   switch (result.reason) {
     case FinishReason::length: return line + " · stopped at the limit of tokens";

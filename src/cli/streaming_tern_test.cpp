@@ -1,5 +1,5 @@
-// A real model on a drive that fails: every kind of fault at every read of a run of Tern. Here, because a
-// checkpoint has to be packed first.
+// A real model on a drive that fails: every kind of fault at every read of a run of Tern. In this folder
+// because a checkpoint has to be packed first.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -58,8 +58,8 @@ struct StreamingTern : testing::Test {
 
   using Logits = std::vector<float>;
 
-  // A prompt and two tokens. Says the error of the first step that fails, runs that step again with a drive
-  // that is sound, and goes on.
+  // Runs a prompt and two tokens. If a step fails, runs it again without the fault and continues. Returns the
+  // error of the first failure, or "".
   std::string run(Engine& engine, std::vector<Logits>& logits) {
     std::string error;
     Session session = *engine.new_session();
@@ -70,7 +70,7 @@ struct StreamingTern : testing::Test {
       const std::uint32_t before = session.position();
       const Result<StepStatistics> step = session.extend(tokens, logits.back());
       if (step) continue;
-      // Only a busy machine and little patience make it two.
+      // A second failure is possible only on a busy machine, because the patience is short.
       EXPECT_TRUE(error.empty() || HasNoAnswer(step.error()))
           << "one fault, one failure: " << step.error().message();
       EXPECT_EQ(step.error().code(), ErrorCode::io_failed);
@@ -78,7 +78,7 @@ struct StreamingTern : testing::Test {
       if (error.empty()) error = step.error().message();
       faults->set_plan({});
       faults->release_stuck();
-      // A busy machine may need more than the little patience that a stuck read is given here.
+      // On a busy machine, a read may take longer than the short patience of this test.
       Result<StepStatistics> again = session.extend(tokens, logits.back());
       for (int tries = 0; !again && tries < 500 && HasNoAnswer(again.error()); ++tries)
         again = session.extend(tokens, logits.back());
@@ -115,7 +115,7 @@ struct StreamingTern : testing::Test {
       faults->set_plan({});
       faults->release_stuck();
       ASSERT_EQ(logits, undisturbed) << "read " << index;
-      if (said.empty()) continue;  // a guess that nobody wanted, or a run that read a little less
+      if (said.empty()) continue;  // a guess that no layer wanted, or this run read a little less
       ++failures;
       EXPECT_THAT(said, AllOf(MatchesRegex(".*expert [0-9]+ of layer [0-7].*"), HasSubstr("experts/layer_00"),
                               HasSubstr(cause)));

@@ -64,7 +64,8 @@ Result<Talk> Talk::open(FileSystem& files, const TalkFlags& flags, const Places&
   // The demo shows streaming: its cache is smaller than the model.
   if (model.is_demo && engine_options.expert_cache_bytes == 0)
     engine_options.expert_cache_bytes = demo_expert_cache_bytes(packed);
-  MF_TRY(TracedEngine engine, TracedEngine::open(files, std::move(packed), engine_options, flags.engine.trace));
+  MF_TRY(TracedEngine engine,
+         TracedEngine::open(files, std::move(packed), engine_options, flags.engine.trace));
   warn_of_top_experts(flags.engine.options.experts_per_token, engine->config(), log);
   if (text->chat_templates() == nullptr && engine->config().family == Family::deepseek_v3) {
     log.write(LogLevel::info, "the model has no chat template; using the built-in one of DeepSeek-V3");

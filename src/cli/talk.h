@@ -1,8 +1,8 @@
 #pragma once
 // A model that is ready to answer: its engine, one session, its text, and the user's options.
 //
-// `run` asks it once, `chat` repeatedly; both use generate(), the one generation loop. The session keeps its
-// tokens, so a conversation runs only the new ones. One thread at a time.
+// `run` uses it once, `chat` repeatedly; both call generate(), the only generation loop. The session keeps
+// its tokens, so a conversation runs only the new ones. One thread at a time.
 
 #include <atomic>
 #include <memory>

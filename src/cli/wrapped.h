@@ -1,5 +1,5 @@
 #pragma once
-// Text in columns of a page. Pure functions; any thread.
+// Lays out text in the columns of a page. Pure functions; any thread.
 
 #include <cstddef>
 #include <string>

@@ -28,7 +28,7 @@ struct Segment {
   WantedLogits logits = WantedLogits::none;
   std::span<float> out;  // [logits_rows()][vocabulary]
 
-  // Tokens, counted from the last one, whose logits are wanted.
+  // Number of trailing tokens whose logits are wanted.
   std::size_t logits_rows() const {
     switch (logits) {
       case WantedLogits::none: return 0;
@@ -42,7 +42,7 @@ struct Segment {
 struct StepOptions {
   StepObserver* observer = nullptr;
   const std::atomic<bool>* cancel = nullptr;  // read before every layer
-  RoutingOverride* routing = nullptr;                 // replaces the routers' choices; for benchmarks
+  RoutingOverride* routing = nullptr;         // replaces the routers' choices; for benchmarks
 };
 
 // Work, counted where it begins, and the time it took.

@@ -28,7 +28,7 @@ class Checkpoints {
   void drop_after(std::uint32_t position);
   void clear() { kept_.clear(); }
 
-  // Neither evicts at once; the next keep() does.
+  // New limits take effect at the next keep().
   void set_most(std::size_t count) { most_ = count; }
   void set_budget_bytes(std::uint64_t bytes) { budget_bytes_ = bytes; }
 

@@ -196,8 +196,7 @@ Result<StepStatistics> Engine::step(std::span<const Segment> batch, const StepOp
 }
 
 Result<StepStatistics> Engine::reserve_and_run(std::span<const Segment> batch, const StepOptions& options) {
-  for (const Segment& segment : batch)
-    MF_TRY_STATUS(segment.session->state_.begin_step(segment.tokens));
+  for (const Segment& segment : batch) MF_TRY_STATUS(segment.session->state_.begin_step(segment.tokens));
   return run(batch, options);
 }
 

@@ -42,9 +42,9 @@ struct StreamingReport {
 class Engine : public std::enable_shared_from_this<Engine> {
  public:
   // Plans the memory, loads the resident weights of `model` and starts the threads. `files` is used while
-  // opening only, to ask what the machine has. Errors: invalid_argument for options that this model or this
-  // build does not have, out_of_memory for a plan that does not fit, and whatever reading the weights and
-  // opening the experts returns.
+  // opening only, to query the machine. Errors: invalid_argument for options that this model or this build
+  // does not have, out_of_memory for a plan that does not fit, and whatever reading the weights and opening
+  // the experts returns.
   static Result<std::shared_ptr<Engine>> open(FileSystem& files, PackedModel model,
                                               const EngineOptions& options = {});
   ~Engine();

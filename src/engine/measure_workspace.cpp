@@ -1,4 +1,4 @@
-// How much scratch memory a step takes at most, found by running the layers on operations that only measure.
+// Finds the most scratch memory that a step takes, by running the layers on operations that only measure.
 
 #include <algorithm>
 #include <optional>
@@ -49,9 +49,9 @@ class SilentObserver final : public StepObserver {
 
 }  // namespace
 
-// Measures the batches that can take most: every small number of rows, because how rows are split over
-// threads and whether their experts' outputs are kept depends on it, and the largest one. All rows stand at
-// the end of the context, each in a session of its own.
+// Measures the batches that can take the most memory: the largest one, and every small number of rows, which
+// determines how rows are split over threads and whether their experts' outputs are kept. All rows are at the
+// end of the context, each in its own session.
 Result<std::uint64_t> Engine::measure_workspace() const {
   std::vector<std::uint32_t> sizes;
   const std::uint32_t small = std::max(kFewRows, 4 * pool_.threads()) + 1;

@@ -2,8 +2,8 @@
 // How much memory an engine will use, computed before it allocates any.
 //
 // The sizes come from the packed model and the options; the workspace is measured by running the layers on
-// operations that only count. A plan that does not fit is refused with its numbers before anything is read,
-// instead of leaving it to the kernel's OOM killer. Plain values.
+// operations that only measure. A plan that does not fit is refused, with its numbers, before anything is
+// read; otherwise the kernel's OOM killer would end the process later. Plain values.
 
 #include <cstdint>
 #include <string>
@@ -17,7 +17,7 @@ struct MemoryPlan {
   std::uint64_t derived_bytes = 0;  // matrices computed from it when the model is opened (MLA)
   std::uint64_t experts_bytes = 0;
   std::uint64_t kv_bytes = 0;         // one session at the full context, or the KV budget if that is less
-  std::uint64_t recurrent_bytes = 0;  // one session: both sides and its checkpoints
+  std::uint64_t recurrent_bytes = 0;  // one session: two sides, and its checkpoints
   std::uint64_t workspace_bytes = 0;
   // What the machine has available and the cgroup allows; 0: unknown.
   std::uint64_t usable_bytes = 0;

@@ -1,8 +1,8 @@
 #pragma once
-// Options of an engine that users write as text, on the command line or in C: what each text means, in one place.
+// Parses the engine options that users write as text, on the command line or in C.
 //
-// A text that has no meaning is invalid_argument; the message states what was expected and found, and the caller adds
-// how the user knows the option: .during("--precision"). Pure functions; any thread.
+// An invalid text is invalid_argument. The message states what was expected and found; the caller adds the
+// name that the user knows the option by, as in .during("--precision"). Pure functions; any thread.
 
 #include <string_view>
 

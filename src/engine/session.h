@@ -26,9 +26,8 @@ namespace moeflux {
 // What a long extend() does besides running its steps.
 struct ExtendOptions {
   StepOptions step = {};
-  // Keeps a checkpoint at this position when it lies strictly between the first and the last one that
-  // extend() runs. The checkpoint is best effort: without memory for it a later rewind() runs more tokens
-  // again, nothing else.
+  // Keeps a checkpoint at this position if it lies strictly between the positions before and after extend().
+  // Best effort: if there is no memory for the checkpoint, a later rewind() reruns more tokens.
   std::uint32_t checkpoint_at = 0;
 };
 

@@ -54,7 +54,7 @@ class WithFiles : public OnSmallModels {
   FaultyFileSystem files{disk};
 };
 
-// ---- Saving and loading -------------------------------------------------------------------------------------------
+// ---- Saving and loading -----------------------------------------------------------------------------------
 
 using ASavedSession = WithFiles;
 INSTANTIATE_TEST_SUITE_P(, ASavedSession, testing::Values("qwen", "deepseek"), name_of_model);
@@ -180,7 +180,7 @@ class ALoadThatFails : public WithFiles {
     EXPECT_TRUE(same_bits(logits_after(session, detour), expected_));
     EXPECT_TRUE(succeeds(session.restore_to(12)));
   }
-  // As bytes and as a file.
+  // Loads them as bytes and as a file.
   template <class... Facts>
   void expect_refused(const Bytes& bytes, ErrorCode code, const Facts&... facts) {
     EXPECT_TRUE(fails_with(session.load(bytes), code, facts...));
@@ -389,7 +389,7 @@ TEST_P(ASaveThatFails, OverwritesTheLeftoverOfAKilledSave) {
   EXPECT_FALSE(partial_exists());
 }
 
-// ---- States of the original -----------------------------------------------------------------------------------
+// ---- States of the original -------------------------------------------------------------------------------
 
 // Writes a session in the original's format: version 1, or 2 with latent attention.
 class OriginalWriter {

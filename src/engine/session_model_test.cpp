@@ -1,9 +1,9 @@
-// Any sequence of operations on a session gives the state that a list of tokens and a map of checkpoints
-// predict.
+// Model-based tests: any sequence of operations on a session gives the state that a list of tokens and a map
+// of checkpoints predict.
 //
-// Random sequences of operations run on a session and on a model that only keeps tokens. After each operation
-// both are compared; sometimes the session's next logits are compared with those of a fresh session. Runs are
-// reproducible; set GTEST_RANDOM_SEED=N for another seed.
+// Random sequences of operations run on a session and on a model that only keeps tokens. Both are compared
+// after each operation; sometimes the session's next logits are compared with those of a fresh session. Runs
+// are reproducible; set GTEST_RANDOM_SEED=N for another seed.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -169,7 +169,7 @@ class Walk {
 
   enum class Disturbance { none, fault, cancel };
 
-  // Runs something that may be disturbed; the caller checks how far it came.
+  // Runs an operation that may fail or be cancelled; the caller checks how far it came.
   template <class Function>
   auto disturbed(Disturbance kind, Function function) {
     std::atomic<bool> flag = false;

@@ -57,7 +57,7 @@ class InTime : public OnSmallModels {
   std::vector<Logits> fresh_ = std::vector<Logits>(kEnd + 1);
 };
 
-// ---- Rewinding ------------------------------------------------------------------------------------------------
+// ---- Rewinding --------------------------------------------------------------------------------------------
 
 using Rewinding = InTime;
 INSTANTIATE_TEST_SUITE_P(, Rewinding, testing::Values("qwen", "deepseek"), name_of_model);
@@ -151,7 +151,7 @@ TEST_P(Rewinding, StrictlyDropsLaterCheckpoints) {
   expect_goes_on_at(session, 0);
 }
 
-// ---- Checkpoints ----------------------------------------------------------------------------------------------
+// ---- Checkpoints ------------------------------------------------------------------------------------------
 
 using ACheckpoint = InTime;
 INSTANTIATE_TEST_SUITE_P(, ACheckpoint, testing::Values("qwen", "deepseek"), name_of_model);
@@ -259,7 +259,7 @@ TEST_P(ACheckpoint, IsDroppedWhenTheTimelineChanges) {
   expect_goes_on_at(session, 0);
 }
 
-// ---- Snapshots and forks --------------------------------------------------------------------------------------
+// ---- Snapshots and forks ----------------------------------------------------------------------------------
 
 using ASnapshot = InTime;
 INSTANTIATE_TEST_SUITE_P(, ASnapshot, testing::Values("qwen", "deepseek"), name_of_model);
@@ -381,7 +381,7 @@ TEST_P(AFork, MayRunOnAnotherThread) {
   EXPECT_FALSE(std::ranges::equal(forks[0].tokens(), forks[1].tokens()));
 }
 
-// ---- Refused calls ------------------------------------------------------------------------------------------
+// ---- Refused calls ----------------------------------------------------------------------------------------
 
 class Refused : public InTime {
  protected:
@@ -446,7 +446,7 @@ TEST_P(Refused, RestoringASnapshotLongerThanTheContext) {
       fails_with(session.restore(*snapshot), ErrorCode::context_full, "1025 positions", "context of 1024"));
 }
 
-// ---- Rewinds that fail -----------------------------------------------------------------------------------------
+// ---- Rewinds that fail ------------------------------------------------------------------------------------
 
 class ARewindThatFails : public InTime {
  protected:
@@ -559,19 +559,19 @@ TEST_P(ARewindThatFails, AForkWithoutMemoryMovesNeitherSession) {
   {
     Session fork = fork_of(origin);  // shares all blocks
     ASSERT_TRUE(origin.extend(text_up_to(27).subspan(25)));
-    for (int again = 0; again < 2; ++again)  // but the fork cannot have rows of its own
+    for (int again = 0; again < 2; ++again)  // but the fork cannot get rows for itself
       EXPECT_TRUE(fails_with(fork.extend(detour), ErrorCode::out_of_memory));
     EXPECT_EQ(fork.position(), 25u);
     EXPECT_TRUE(std::ranges::equal(fork.tokens(), text_up_to(25)));
     std::swap(origin, fork);
   }
-  // With the other gone, it continues.
+  // It continues once the other session is destroyed.
   const Logits ahead = logits_after(origin, detour);
   origin.clear();
   EXPECT_TRUE(same_bits(ahead, fresh_at(25)));
 }
 
-// ---- What it costs --------------------------------------------------------------------------------------------
+// ---- What it costs ----------------------------------------------------------------------------------------
 
 class At4096Positions : public testing::TestWithParam<const char*> {
  protected:

@@ -30,7 +30,7 @@ INSTANTIATE_TEST_SUITE_P(, CountsOf, testing::Values("qwen", "deepseek"),
                          [](const auto& name) { return std::string(name.param); });
 
 TEST(ResidentMatrices, AreCountedByKindOfLayer) {
-  // DeltaNet has 5, attention 4, latent attention 6; an MoE 4 and 1 for a gate, a dense MLP 3; the head 1.
+  // Matrices: DeltaNet 5, attention 4, latent attention 6; MoE 4, and 1 for a gate; dense MLP 3; the head 1.
   EXPECT_EQ(resident_matrices(small_qwen()), 3u * (5 + 5) + 2 * (4 + 5) + 1);
   EXPECT_EQ(resident_matrices(small_deepseek()), 1u * (6 + 3) + 2 * (6 + 4) + 1);
 }

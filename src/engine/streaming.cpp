@@ -41,7 +41,7 @@ std::size_t record_count(const PackedModel& model) {
   return count;
 }
 
-// Confidence of the guess that a token chooses its predecessor's experts; measured: about a third are chosen
+// Confidence of the guess that a token chooses its predecessor's experts. Measured: about a third are chosen
 // again.
 constexpr float kPreviousConfidence = 0.35F;
 
@@ -113,11 +113,11 @@ ExpertStatistics Engine::expert_statistics() {
   return experts_->statistics();
 }
 
-// At few rows, hints the experts that each session's last token chose. Many rows choose nearly all experts of
-// a layer, which sweep_ahead() hints layer by layer.
+// With few rows, hints the experts that each session's last token chose. Many rows choose nearly all experts
+// of a layer, which sweep_ahead() hints layer by layer.
 void Engine::hint_experts(const Step& step) const {
   if (!options_.prefetches) return;
-  step.experts.forget_hints();  // a failed step has left its own, perhaps of another session
+  step.experts.forget_hints();  // a failed step may have left hints, perhaps for another session
   if (step.rows > kFewRows) return;
   const Ops::Scope scope(step.ops);
   const std::span<std::uint32_t> guess =
@@ -132,8 +132,8 @@ void Engine::hint_experts(const Step& step) const {
   }
 }
 
-// At many rows, hints all experts of the layer after `layer`, which are read while `layer` computes its last
-// experts. Layer 0 is hinted by its own call, before its mixer runs.
+// With many rows, hints all experts of the layer after `layer`, so that they are read while `layer` computes
+// its last experts. Layer 0 is hinted by its own call, before its mixer runs.
 void Engine::sweep_ahead(const Step& step, std::uint32_t layer) const {
   if (!options_.prefetches || step.rows <= kFewRows) return;
   for (std::uint32_t i = layer == 0 ? 0 : layer + 1; i < std::min<std::size_t>(layers_.size(), layer + 2u);

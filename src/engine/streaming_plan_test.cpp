@@ -47,7 +47,7 @@ TEST_F(StreamingPlan, ReadsThroughThePageCacheIfOnlyThatHasRoomForAll) {
   const auto engine = model.open({.threads = 1, .expert_cache_bytes = all / 2});
   EXPECT_THAT(engine->streaming().drive, HasSubstr("page cache"));
   EXPECT_LT(engine->streaming().slots, kRecords);
-  // With all experts in slots a second copy is useless.
+  // With all experts in slots, a second copy in the page cache is useless.
   const StreamingReport whole = model.open({.threads = 1, .expert_cache_bytes = all})->streaming();
   if (whole.notes.empty()) {
     EXPECT_THAT(whole.drive, HasSubstr("direct reads"));

@@ -1,9 +1,9 @@
 #pragma once
 // Small models of both families with random weights, and what the engine's tests do with them.
 //
-// They contain the cases that are easy to get wrong: several key/value heads, more query heads than attention
-// takes at once, heads that end within a block of rows, dense layers, 4 and 8 bits and BF16. Test code only;
-// one thread at a time.
+// They cover the cases that are easy to get wrong: several key/value heads, more query heads than one task of
+// attention takes, heads that end within a block of rows, dense layers, 4 and 8 bits and BF16. Test code
+// only; one thread at a time.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@
 
 namespace moeflux {
 
-ModelConfig small_qwen();                          // 5 layers, two of them attention; 8 experts, 3 a token
+ModelConfig small_qwen();                          // 5 layers, two of them attention; 8 experts, 3 per token
 ModelConfig small_deepseek();                      // 3 layers, the first one dense; 16 experts, 4 per token
 ModelConfig small_model(const std::string& name);  // "qwen", "deepseek"
 

@@ -26,8 +26,8 @@ class EvictionPolicy {
   virtual void add(std::uint32_t slot, Standing standing) = 0;
   // The slot may no longer be evicted, or has been.
   virtual void remove(std::uint32_t slot) = 0;
-  // Returns the slot to evict among those that `may_go` accepts, or kNoSlot. A policy asks about its first
-  // few candidates only: a slot far down its list is not evicted in place of the first.
+  // Returns the slot to evict among those that `may_go` accepts, or kNoSlot. A policy offers only its first
+  // few candidates, so that a much more valuable slot is never evicted instead.
   virtual std::uint32_t victim(FunctionRef<bool(std::uint32_t slot)> may_go) const = 0;
 };
 

@@ -51,7 +51,7 @@ std::uint32_t share_of(std::uint32_t count, std::uint64_t part, std::uint64_t wh
   return static_cast<std::uint32_t>(static_cast<Wide>(count) * part / whole);
 }
 
-// Reduces the slots to what the budget pays for. Every size gets one slot and its proportional share of the
+// Reduces the slots to what fits in the budget. Every size gets one slot and its proportional share of the
 // rest. The sum is within the budget if the budget holds one record of every size.
 void divide(std::vector<SlabShape>& slabs, std::uint64_t budget_bytes) {
   std::uint64_t all_bytes = 0, least_bytes = 0;
@@ -190,7 +190,7 @@ Result<std::optional<ExpertSource::ReadyExpert>> ExpertStore::next_ready() {
 }
 
 // Returns when is_over() holds or the fetch has failed. Completions of guesses do not reset the patience: a
-// drive that answers only those is as good as gone.
+// drive that completes only those counts as failed.
 void ExpertStore::wait_until(FunctionRef<bool()> is_over) {
   pump(std::chrono::nanoseconds(0));
   if (error_ || is_over()) return;
@@ -272,7 +272,7 @@ void ExpertStore::submit_reads() {
   if (has_submitted) drive_->flush();
 }
 
-// Submits what is left of a read.
+// Submits the rest of a read.
 void ExpertStore::submit(std::uint32_t index) {
   const PieceRead read = scheduler_.piece_of(reads_[index].tag);
   const std::uint64_t done = reads_[index].done_bytes;

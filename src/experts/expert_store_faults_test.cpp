@@ -38,7 +38,7 @@ const std::vector<ScriptedFetch>& script() {
   return fetches;
 }
 
-// The fetch of the script that failed, and why.
+// The fetch of the script that failed, and its error.
 struct Failure {
   std::size_t at;
   Error error;
@@ -94,7 +94,7 @@ class FaultsOfDrives : public testing::TestWithParam<DriveChoice> {
             .speculates = false,
             .piece_bytes = kSmallPieces};
   }
-  // Runs the script with a fault at each of its reads in turn. One store lives through all of them.
+  // Runs the script with a fault at each of its reads in turn, always on the same store.
   void fail_at_every_read(const ExpertStoreOptions& store_options, DriveFaultKind kind,
                           const std::string& cause) {
     const auto faults = std::make_shared<DriveFaults>();

@@ -8,10 +8,10 @@
 // confirm() and refute() judge the hint: did its layer want the record? Each moves `precision`, a running
 // average over the last 32 or so judgements. use() and waste() count what the read was good for.
 //
-// While precision is at least kLeastPrecision, every hint of enough confidence is read. Below, a single guess
-// is read as a probe once in a while, because a predictor may improve. The interval between probes doubles
-// from 256 fetches to 65,536 for as long as no guess is confirmed. The bar is low because an idle drive costs
-// nothing.
+// While precision is at least kLeastPrecision, every hint of enough confidence is read. Below that, only an
+// occasional guess is read as a probe, because a predictor may improve. The interval between probes doubles
+// from 256 fetches to 65,536 for as long as no guess is confirmed. The threshold is low because guesses use
+// only idle time of the drive.
 //
 // Plain arithmetic. One thread at a time.
 
@@ -36,12 +36,13 @@ class GuessAccounting {
   void forget() { --unused_; }
 
   // ---- Trust ----
-  // Whether a hint of this confidence may be read in the fetch numbered `fetch`. Permission for a probe uses
-  // the probe up, so ask only about a hint that would be read now.
+
+  // Whether a hint of this confidence may be read in the fetch numbered `fetch`. A call may use up a probe,
+  // so call this only for a hint that would be read now.
   bool allows_read(float confidence, std::uint64_t fetch);
   // At least half of the guesses are right: hints may displace what they do not name.
   bool is_trusted() const { return precision_ >= kTrustedPrecision; }
-  // As good as known: may be read ahead like what is wanted.
+  // Nearly always right: may be read ahead like a wanted record.
   bool is_certain(float confidence) const {
     return confidence >= kCertain && precision_ >= kCertainPrecision;
   }
@@ -61,7 +62,7 @@ class GuessAccounting {
   void judge(float outcome) { precision_ += (outcome - precision_) * kPrecisionMemory; }
 
   float precision_ = 0.5F;
-  std::uint64_t next_probe_ = 0;      // fetch from which on a guess is read although precision is low
+  std::uint64_t next_probe_ = 0;      // a guess may be read from this fetch on, although precision is low
   std::uint32_t probe_interval_ = 0;  // fetches; 0: the next probe starts over
   std::uint32_t unused_ = 0;
   ExpertStatistics counts_;  // of guesses only

@@ -14,7 +14,7 @@ constexpr float kSure = 1, kUnlikely = 0.05F;
 
 class Guesses : public testing::Test {
  protected:
-  // A predictor that was wrong so often that its hints are not read any more.
+  // A predictor whose hints are no longer read because most were wrong.
   void lose_trust() {
     for (int i = 0; i < 64; ++i) guesses.refute();
   }

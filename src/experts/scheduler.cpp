@@ -211,8 +211,8 @@ void ExpertScheduler::begin_loading(std::uint32_t slot, std::uint32_t record, Or
   enqueue(slot, want == Want::none ? Queue::guesses : Queue::demand);
 }
 
-// A record that the open fetch wants already has a slot. From now on it is an ordinary record of the fetch,
-// whatever it was read for.
+// A record that the open fetch wants already has a slot. From now on it belongs to the fetch, whatever the
+// reason for reading it was.
 void ExpertScheduler::claim(std::uint32_t slot, Want want) {
   Occupant& o = occupant(slot);
   o.want = want;
@@ -233,7 +233,7 @@ void ExpertScheduler::claim(std::uint32_t slot, Want want) {
 void ExpertScheduler::claim_at_begin(std::uint32_t slot) {
   const bool is_ready = slots_[slot].ready() != nullptr;
   ++(is_ready ? statistics_.hits : statistics_.late);
-  // Bytes submitted for the guess. What is left of it is read on demand.
+  // Bytes submitted for the guess. The rest of it is read on demand.
   if (is_guess(occupant(slot).origin)) accounting_.use(is_ready, submitted_bytes(slot));
   claim(slot, is_ready ? Want::hit : Want::late);
 }
@@ -246,8 +246,8 @@ void ExpertScheduler::resume_loading(std::uint32_t slot, Queue queue) {
   if (s.submitted < slab_of(slot).pieces.size()) enqueue(slot, queue);
 }
 
-// The record is not needed any more. Reads in flight have to end first. A record whose pieces have all been
-// submitted is kept.
+// The record is not needed any more. Its slot is freed once the reads in flight have ended. A record whose
+// pieces have all been submitted is kept.
 void ExpertScheduler::cancel_loading(std::uint32_t slot) {
   LoadingSlot& s = loading(slot);
   if (s.submitted == slab_of(slot).pieces.size()) return;

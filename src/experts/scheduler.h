@@ -60,11 +60,11 @@ struct SchedulerOptions {
   // a limit all records of a layer arrive at the end, and none is computed while others are read (costs 1 to
   // 4 % of decoding speed). Less than 2 MiB does not keep a 6 GB/s drive busy between two calls.
   std::uint64_t demand_window_bytes = 4 * kMiB;
-  // Bytes that a sweep over many experts of a layer reads ahead; at least four records, at most a quarter of
+  // Bytes that a sweep over many experts of a layer reads ahead: at least four records, at most a quarter of
   // the slots.
   std::uint64_t sweep_window_bytes = 32 * kMiB;
-  // Evict what a sweep has read first, so that the next sweep finds the records that the last one found. If
-  // false, they are evicted in LRU order like all others.
+  // Evicts records that a sweep has read before all others, so that the next sweep finds what the last one
+  // found in the cache. If false, records are evicted in plain LRU order.
   bool keeps_in_sweeps = true;
   bool speculates = true;
   bool fills = false;  // requires a slot per record: reads the rest while the drive is otherwise idle

@@ -55,7 +55,7 @@ bool ExpertScheduler::assign_wanted() {
     }
     const std::uint32_t slab = table_.slab_of[record];
     const std::uint64_t bytes = slabs_[slab].shape.record_bytes;
-    // A sweep takes no more slots than keep the drive busy. The other slots keep their records.
+    // A sweep takes only enough slots to keep the drive busy. The other slots keep their records.
     if (is_sweep && fetch_.read_ahead_bytes + bytes > sweep_window_bytes(slabs_[slab])) return true;
     std::uint32_t slot = obtain(slab, Purpose::demand);
     if (slot == kNoSlot && cancel_queued_guesses(slab)) slot = obtain(slab, Purpose::demand);
@@ -80,8 +80,9 @@ bool ExpertScheduler::cancel_queued_guesses(std::uint32_t slab) {
 }
 
 // The next record of a sweep has no slot because all slots hold records that come later in the sweep. Evicts
-// the last of those, which has to be read again. Only for the very next record, so this happens only if slots
-// are very few. It does not wait for a slot that is loading a record nobody wants: that read may never end.
+// the last of those, which has to be read again. This is done only for the very next record, so it happens
+// only with very few slots. It does not wait for a slot that is loading an unwanted record: that read may
+// never end.
 std::uint32_t ExpertScheduler::steal_for_sweep(std::uint32_t slab) {
   if (missing_[next_missing_] != fetch_.wanted[fetch_.served]) return kNoSlot;
   for (std::size_t i = fetch_.wanted.size(); i-- > fetch_.served + 1;) {

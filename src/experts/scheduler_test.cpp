@@ -26,7 +26,7 @@ ExpertTable table_of(std::uint32_t layers, std::uint32_t experts, std::uint32_t 
   return table;
 }
 
-// A scheduler whose reads end when the test says so.
+// A scheduler whose reads the test completes.
 class Scheduling : public testing::Test {
  protected:
   void make(std::uint32_t layers, std::uint32_t experts, std::uint32_t slots, SchedulerOptions options = {}) {
@@ -486,7 +486,7 @@ TEST_F(Scheduling, ProbesOfABadPredictorBecomeRarer) {
     }
     return reads;
   };
-  EXPECT_GT(reads_in(100), 10);  // until the predictor is known to be bad
+  EXPECT_GT(reads_in(100), 10);  // until the scheduler finds the predictor bad
   // A round is two fetches. The intervals between probes are 256, 256, 512, 1024, 2048, 4096 and 8192
   // fetches.
   EXPECT_EQ(reads_in(1000), 4);

@@ -1,5 +1,5 @@
-// Time per token in virtual time: scripted router choices, the shape of Qwen3.5-35B-A3B, given compute times,
-// and a simulated drive.
+// Time per token, in virtual time: scripted router choices, the shape of Qwen3.5-35B-A3B, fixed compute
+// times, and a simulated drive.
 
 #include <gtest/gtest.h>
 

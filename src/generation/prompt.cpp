@@ -15,8 +15,8 @@ Result<std::vector<TokenId>> encode(const Tokenizer& tokenizer, const RenderedPr
   return tokens;
 }
 
-// A generation prompt is a few words. A longer one means that the template uses add_generation_prompt early, so
-// that what precedes its use says little.
+// A generation prompt is a few words. A longer one means that the template uses add_generation_prompt early,
+// so that what precedes its use says little.
 constexpr std::size_t kMaxGenerationPromptBytes = 256;
 
 // The tokens of the generation prompt that follows `conversation_bytes` of `rendered`, if they are its last

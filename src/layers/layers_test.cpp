@@ -31,7 +31,7 @@ using reference::Sequence;
 struct TestSession {
   SessionState state;
   Sequence seen = {};      // the rows that were run, for the reference
-  Sequence computed = {};  // what the layer made of them
+  Sequence computed = {};  // the layer's output for them
 };
 
 class LayerTest : public testing::Test {

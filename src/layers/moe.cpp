@@ -42,7 +42,7 @@ struct Moe::Choices {
     }
     wanted = wanted.first(count);
     for (std::size_t i = 0; i < experts.size(); ++i) {
-      const std::uint32_t at = first[experts[i]]++;  // leaves every entry at the next expert's begin,
+      const std::uint32_t at = first[experts[i]]++;  // leaves every entry where the next expert begins,
       rows[at] = static_cast<std::uint32_t>(i / per_token);
       row_weights[at] = weights[i];
       places[at] = static_cast<std::uint32_t>(i);
@@ -175,8 +175,8 @@ Status Moe::visit_any_order(const Step& step, Fetch& fetch, const Choices& choic
 Status Moe::visit_ascending(const Step& step, Fetch& fetch, const Choices& choices, const Input& x,
                             Rows y) const {
   step.ops.clear(y);
-  // Visits all ready experts together, up to as many rows as the step has: that much scratch memory is
-  // planned.
+  // Visits all ready experts together, but at most as many rows as the step has: scratch memory is planned
+  // for that number.
   std::array<std::optional<Lease>, kVisitsAtOnce> leases;
   std::array<ExpertVisit, kVisitsAtOnce> visits;
   const std::size_t limit = std::min<std::size_t>(kVisitsAtOnce, step.experts.lease_limit());

@@ -2,9 +2,9 @@
 // A mixture of experts: a router chooses a few experts for every row, and a shared expert, if there is one,
 // serves all rows. Expert-major: all rows of the batch that chose an expert visit it together.
 //
-// The law adds a row's experts in ascending order of their ids, then the shared expert. At few rows every
-// expert's output is kept and added later, so experts may arrive in any order. At many rows experts are taken
-// in ascending order and added at once. Immutable: thread-safe.
+// The law adds a row's experts in ascending order of their ids, then the shared expert. With few rows, every
+// expert's output is kept and added later, so experts may arrive in any order. With many rows, experts are
+// fetched in ascending order and each output is added at once. Immutable: thread-safe.
 
 #include <optional>
 
@@ -15,7 +15,7 @@
 
 namespace moeflux {
 
-// The largest batch that keeps the outputs of all its experts.
+// Rows of the largest batch that keeps the outputs of all its experts.
 inline constexpr std::uint32_t kFewRows = 32;
 
 class Moe {

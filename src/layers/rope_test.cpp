@@ -83,7 +83,7 @@ TEST(Rope, FillsCosinesAndSinesRoundedOnce) {
     for (std::size_t i = 0; i < 32; ++i) {
       const double angle = position * rope.frequencies()[i];
       EXPECT_NEAR(cos[i], std::cos(angle), 6.1e-8)
-          << position << ", pair " << i;  // half a unit in the last place of 1, and 1e-12
+          << position << ", pair " << i;  // half an ulp of 1, plus 1e-12
       EXPECT_NEAR(sin[i], std::sin(angle), 6.1e-8) << position << ", pair " << i;
     }
   }

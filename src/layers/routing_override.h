@@ -1,9 +1,9 @@
 #pragma once
 // Replaces the routers' choices of experts.
 //
-// Speed depends on which experts a row visits, not on what they compute. Benchmarks replace the choices
-// (measure/routing_source.h), so that a measurement does not depend on a prompt, or repeats recorded choices. The
-// logits of such a step are meaningless.
+// Speed depends on which experts a row visits, not on what they compute. Benchmarks therefore replace the
+// choices (measure/routing_source.h): with generated ones, so that a measurement does not depend on a prompt,
+// or with recorded ones. The logits of such a step are meaningless.
 //
 // Called on the thread that runs the step: once per step for each layer with a router, in ascending order of
 // layers.
@@ -22,9 +22,10 @@ class RoutingOverride {
   RoutingOverride(const RoutingOverride&) = delete;
   RoutingOverride& operator=(const RoutingOverride&) = delete;
 
-  // Replaces the router's choices for all rows of the batch, or keeps them. Allocates nothing: it runs in the
+  // Replaces the router's choices for all rows of the batch, or keeps them. Must not allocate: it runs in the
   // token loop.
-  //   chosen: [rows][experts_per_token], ids below `experts`, ascending and distinct within a row, before and after
+  //   chosen: [rows][experts_per_token]; before and after the call, ids below `experts`, ascending and
+  //           distinct within a row
   //   weights: the same shape; weights[k] belongs to chosen[k]
   virtual void choose(LayerId layer, std::uint32_t experts, std::uint32_t experts_per_token,
                       std::span<std::uint32_t> chosen, std::span<float> weights) = 0;

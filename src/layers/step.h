@@ -42,7 +42,7 @@ struct Step {
   KvDtype kv_dtype = KvDtype::f32;
   TraceBuffer* trace = nullptr;               // null: none
   StepObserver* observer = nullptr;           // null: none
-  RoutingOverride* routing = nullptr;                 // replaces the routers' choices; null: nothing does
+  RoutingOverride* routing = nullptr;         // replaces the routers' choices; null: nothing does
   const std::atomic<bool>* cancel = nullptr;  // read before every layer; null: never cancelled
   std::span<const RopeTable> rope = {};       // one per Rope of the engine; layers know their index
 };

@@ -35,8 +35,7 @@ class StepObserver {
   virtual void chose(LayerId layer, std::span<const std::uint32_t> experts, std::span<const float> weights,
                      std::uint32_t experts_per_token) = 0;
 
-  // Called before layer `layer`. Returns true after filling `rows` with the residual that the layer shall run
-  // on.
+  // Called before layer `layer`. To replace the layer's input, fills `rows` with a residual and returns true.
   virtual bool replace_residual(LayerId layer, std::span<float> rows, std::uint32_t cols) = 0;
 };
 

@@ -1,8 +1,9 @@
 #pragma once
 // Finds a model's resident weights by name, once, when its layers are created.
 //
-// PackedModel::open has checked names and shapes, so a missing name is a bug of ours, not of the file. Refers
-// to the model and to the memory; the views it returns live as long as the memory. Immutable: thread-safe.
+// PackedModel::open has checked names and shapes, so a missing name is a bug in moeflux, not in the file.
+// Refers to the model and to the memory; the returned views are valid as long as the memory. Immutable:
+// thread-safe.
 
 #include <cstddef>
 #include <span>

@@ -1,11 +1,11 @@
 #pragma once
-// Measures how fast a model runs on this machine, and how much of the machine's limits that is.
+// Measures how fast a model runs on this machine, and what fraction of the machine's limits that is.
 //
-// Each round runs a prompt and then single tokens, from an empty session and with whatever the round before
-// left in the expert cache. Tokens are random, so the text does not matter; a RoutingOverride in the options makes
-// the experts independent of the model too. Results are medians with their spread, since machines are noisy.
-// The limits are measured before and after each phase of a round; a fraction is the median of the rounds' own
-// fractions. One thread at a time, as the engine's steps.
+// Each round runs a prompt and then single tokens, from an empty session; the expert cache keeps the contents
+// from the round before. Tokens are random, so no text is needed. A RoutingOverride in the options makes the
+// choice of experts independent of the model too. Results are medians with their spread, since machines are
+// noisy. The limits are measured before and after each phase of a round; a fraction is the median of the
+// rounds' own fractions. One thread at a time, as the engine's steps.
 
 #include <atomic>
 #include <cstdint>
@@ -20,7 +20,7 @@
 
 namespace moeflux {
 
-// Fewer resident weights would be read from the processor's caches.
+// Fewer bytes of resident weights would partly stay in the processor's caches.
 inline constexpr std::uint64_t kReadWeightsBytes = 256 * kMiB;
 
 struct BenchOptions {
@@ -31,7 +31,7 @@ struct BenchOptions {
   std::uint32_t batch = 1;     // sessions that decode together
   std::uint64_t seed = 0;
   bool compares = false;  // also measure the machine's limits
-  // Resident weights that are read to measure the bandwidth of memory. A model with fewer is not compared
+  // Bytes of resident weights to read when measuring the memory bandwidth. A model with fewer is not compared
   // with it.
   std::uint64_t read_weights_bytes = kReadWeightsBytes;
   RoutingOverride* routing = nullptr;  // null: the router's own choices
@@ -53,8 +53,8 @@ struct BenchLimit {
 
 struct BenchResult {
   BenchPhase prompt, decode;
-  std::optional<BenchLimit> memory;           // decode: bytes of resident weights that the threads read
-  std::optional<BenchLimit> compute;          // prompt: products of bytes in registers
+  std::optional<BenchLimit> memory;           // decode: the rate at which the threads read resident weights
+  std::optional<BenchLimit> compute;          // prompt: the rate of byte products in registers
   std::uint64_t touched_bytes_per_token = 0;  // bytes of weights per decoded token
   std::uint64_t products_per_token = 0;  // products with weights per token of a prompt, without the logits
   std::uint64_t major_faults = 0;        // in the counted rounds

@@ -1,5 +1,5 @@
 #pragma once
-// What this machine is and what moeflux makes of it, for users who wonder about speed and for bug reports.
+// Describes this machine and how moeflux would use it, to explain its speed and for bug reports.
 //
 // Needs no model. A value that could not be determined is 0, absent or "unknown" (io/machine.h). Plain
 // values; any thread.
@@ -24,7 +24,7 @@ struct KernelsFound {
   bool is_chosen = false;  // the default
 };
 
-// Whether memory with a request for huge pages really gets them.
+// How much of a buffer for which huge pages were requested actually gets them.
 struct HugePageProbe {
   std::uint64_t asked_bytes = 0;  // 0: no memory for the probe
   std::uint64_t granted_bytes = 0;

@@ -70,7 +70,7 @@ TEST_F(Doctor, TriesEveryDriveAndLeavesNothingBehind) {
   EXPECT_EQ(left_in_folder(), 0u);
 }
 
-// Whatever this machine allows: a drive that is not the one that was asked for comes with a reason.
+// On any machine, a drive other than the requested one comes with a reason.
 TEST_F(Doctor, HasAReasonWhereADriveIsNotTheOneThatWasAskedFor) {
   for (const DriveTried& tried : drive.tried) {
     ASSERT_TRUE(tried.found);

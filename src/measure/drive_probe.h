@@ -1,8 +1,8 @@
 #pragma once
-// How fast a drive reads expert records while nothing else runs: the limit for streaming.
+// Measures how fast a drive reads expert records while nothing else runs: the limit for streaming.
 //
-// Reads whole records at random, in the pieces that the expert store uses and at the drive's full queue
-// depth. A drive that reads through the page cache gets cached data from there. One thread at a time.
+// Reads whole, randomly chosen records, in pieces of the expert store's size and at the drive's full queue
+// depth. For a drive that reads through the page cache, cached data counts too. One thread at a time.
 
 #include <cstdint>
 

@@ -1,5 +1,5 @@
 #pragma once
-// How close a packed model is to another implementation that ran the same weights.
+// Compares a packed model with another implementation that ran the same weights.
 //
 // A Golden is the output of that implementation, as plain values; read_golden() checks its sizes against the
 // model. evaluate() feeds the prompt in chunks and the greedy ids one by one. It compares row by row and

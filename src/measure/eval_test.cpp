@@ -23,7 +23,7 @@ using test::States;
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr std::size_t kPrompt = 11, kGreedy = 4;
 
-// Keeps all that a golden has of a step.
+// Records everything of a step that a golden contains.
 class Recorder final : public StepObserver {
  public:
   Recorder(Golden& golden, std::size_t layers) : golden_(golden), layers_(layers) {
@@ -51,7 +51,7 @@ std::uint32_t largest_of(std::span<const float> row) {
   return static_cast<std::uint32_t>(std::ranges::max_element(row) - row.begin());
 }
 
-// A model of two layers, the first of them dense, and a golden that is what this very engine computes.
+// A model of two layers, the first of them dense, and a golden that the same engine computed.
 struct Evaluation : testing::Test {
   TemporaryDirectory temporary;
   PosixFileSystem files;

@@ -25,7 +25,7 @@ constexpr std::size_t kWordBytes = sizeof(std::uint64_t);
 constexpr std::size_t kLineWords = kLineBytes / kWordBytes;
 constexpr unsigned kMaxRepeats = 10'000;
 
-// Two words, added by one instruction on every x86-64 and ARMv8. Both compilers have the attribute.
+// Two words, added by one instruction on every x86-64 and ARMv8. gcc and clang have the attribute.
 using WordPair = std::uint64_t __attribute__((vector_size(16)));
 
 WordPair load_pair(const std::byte* from) {
@@ -36,8 +36,8 @@ WordPair load_pair(const std::byte* from) {
 
 // One cache line per iteration, into four independent sums: few instructions, so the processor keeps dozens
 // of lines in flight and memory is the bottleneck. Tried and dropped: 64-byte loads of AVX-512 (29 GB/s
-// instead of 34, one thread of a Zen 4 EPYC over 1 GiB, medians of 9). `Asks`: prefetch, as the kernels do on
-// processors that need it.
+// instead of 34, one thread of a Zen 4 EPYC over 1 GiB, medians of 9). `Asks`: prefetches, as the kernels do
+// on processors that need it.
 template <bool Asks>
 std::uint64_t sum_of_lines(const std::byte* lines, std::uint64_t count) {
   WordPair a{}, b{}, c{}, d{};

@@ -1,9 +1,9 @@
 #pragma once
-// How fast these threads read memory: the limit for decoding.
+// Measures how fast the threads of a pool read memory: the limit for decoding.
 //
-// Decoding a token reads each weight that it uses once, so its bytes divided by this rate are a lower bound
-// of its time. The probe reads as the engine does: one contiguous range per thread, front to back, in huge
-// pages where the system grants them, with prefetch where the kernels use it.
+// Decoding a token reads each weight that it uses once, so these bytes divided by this rate are a lower bound
+// of the time per token. The probe reads as the engine does: one contiguous range per thread, front to back,
+// in huge pages where the system grants them, with prefetch where the kernels use it.
 
 #include <cstddef>
 #include <cstdint>

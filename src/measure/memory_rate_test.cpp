@@ -18,7 +18,7 @@
 namespace moeflux {
 namespace {
 
-// Byte i counts 256^(i % 8): what a little-endian word is.
+// Byte i counts 256^(i % 8), its place value in a little-endian word.
 std::uint64_t slow_sum(std::span<const std::byte> bytes) {
   std::uint64_t sum = 0;
   for (std::size_t i = 0; i < bytes.size(); ++i)

@@ -46,7 +46,7 @@ struct Perplexity : testing::Test {
       text.emplace_back(static_cast<std::uint32_t>(random() % engine->config().vocabulary));
   }
 
-  // The costs of tokens first..end of a window, one step a token.
+  // The costs of tokens first..end of a window, with one step per token.
   std::vector<double> costs_of(std::span<const TokenId> window, std::size_t first) {
     std::vector<double> costs;
     Session session = *engine->new_session();

@@ -1,8 +1,9 @@
 #pragma once
-// How fast these threads multiply bytes in registers: the limit for prompts at precision `fast`.
+// Measures how fast the threads of a pool multiply bytes in registers: the limit for prompts at precision
+// `fast`.
 //
-// A prompt multiplies each weight that it uses with each token, ideally from caches, so its products divided
-// by this rate are a lower bound of its time.
+// A prompt multiplies each weight that it uses with each token, ideally from caches, so its number of
+// products divided by this rate is a lower bound of its time.
 
 #include "base/result.h"
 #include "base/thread_pool.h"

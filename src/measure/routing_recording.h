@@ -1,9 +1,10 @@
 #pragma once
 // A recording of the experts that a model visited, row by row: docs/formats/routing.md.
 //
-// RoutingRecorder makes a recording while a model runs, RecordedRouting plays one, so that caches and drives
-// can be compared on the same demand. Parsing trusts nothing: an error states file, line, expected and found.
-// Plain values and pure functions: any thread. A RoutingOverride is used by one step at a time, as the engine does.
+// RoutingRecorder makes a recording while a model runs and RecordedRouting plays one, so that caches and
+// drives can be compared on the same demand. Parsing trusts nothing: an error states file, line, expected and
+// found. Plain values and pure functions: any thread. One step at a time uses a RoutingOverride, as the
+// engine does.
 
 #include <cstdint>
 #include <filesystem>

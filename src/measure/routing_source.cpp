@@ -136,7 +136,7 @@ Result<RoutingChoice> parse_routing(std::string_view text) {
 }
 
 Result<std::unique_ptr<RoutingOverride>> make_routing(FileSystem& files, const RoutingChoice& choice,
-                                              const RoutingShape& shape, std::uint64_t seed) {
+                                                      const RoutingShape& shape, std::uint64_t seed) {
   using Made = Result<std::unique_ptr<RoutingOverride>>;
   return std::visit(
       overloaded{
@@ -145,7 +145,8 @@ Result<std::unique_ptr<RoutingOverride>> make_routing(FileSystem& files, const R
             return std::unique_ptr<RoutingOverride>(std::make_unique<UniformRouting>(shape, seed));
           },
           [&](const ZipfRoutes& zipf) -> Made {
-            return std::unique_ptr<RoutingOverride>(std::make_unique<ZipfRouting>(shape, zipf.exponent, seed));
+            return std::unique_ptr<RoutingOverride>(
+                std::make_unique<ZipfRouting>(shape, zipf.exponent, seed));
           },
           [&](const RecordedRoutes& recording) -> Made {
             MF_TRY(RoutingRecording recorded, read_routing_recording(files, recording.file));

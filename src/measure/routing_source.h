@@ -1,6 +1,6 @@
 #pragma once
-// Sources of expert choices for benchmarks. The value of a cache depends on the choices, so they are named
-// and repeatable.
+// Sources of expert choices for benchmarks. How much a cache helps depends on the choices, so each source has
+// a name and is repeatable.
 //
 //   model       the router's own choices
 //   uniform     every expert equally likely, independently per row: the worst case for any cache
@@ -8,8 +8,8 @@
 //   trace:FILE  a recording (measure/routing_recording.h)
 //
 // Only ids are replaced: the k-th weight of a row goes with its k-th id. The choices of uniform and zipf
-// depend only on the seed, the layer and the row's number in that layer, not on chunks or batches. One step
-// at a time uses a RoutingOverride, as the engine does.
+// depend only on the seed, the layer and the row's number in that layer, not on how rows are batched. One
+// step at a time uses a RoutingOverride, as the engine does.
 
 #include <cstdint>
 #include <filesystem>
@@ -68,7 +68,7 @@ Result<RoutingChoice> parse_routing(std::string_view text);
 // Makes the routing that `choice` names, for a model of `shape`; null for the model's own. Only a recording
 // can fail.
 Result<std::unique_ptr<RoutingOverride>> make_routing(FileSystem& files, const RoutingChoice& choice,
-                                              const RoutingShape& shape, std::uint64_t seed);
+                                                      const RoutingShape& shape, std::uint64_t seed);
 
 // Every set of experts is equally likely.
 class UniformRouting final : public RoutingOverride {

@@ -46,7 +46,7 @@ std::vector<double> counts_of(const Ids& chosen, std::uint32_t experts) {
 }
 
 // A count of `tries` independent events of `probability` is further than this from its mean once in a million
-// times; with a fixed seed it is or it is not, for ever.
+// times. The seed is fixed, so the tests do not flake.
 double five_sigma(double tries, double probability) {
   return 5 * std::sqrt(tries * probability * (1 - probability)) + 1;
 }
@@ -159,7 +159,7 @@ void expect_drawn_well(const Make& make) {
       RC_ASSERT(row.back() < drawn.experts);
     }
   }
-  // The same in other chunks, and the layers the other way round.
+  // The same with other chunks, and the layers in reverse order.
   std::vector<Ids> first(drawn.layers);
   for (std::uint32_t layer = drawn.layers; layer-- > 0;)
     for (const std::uint32_t rows : {1u, 4u, 2u}) {

@@ -24,7 +24,7 @@ constexpr std::uint32_t kFirstSpeculationThread =
     100'000;  // leaves more ids for demand lanes than a buffer has events
 
 // Bytes per append: large enough to be cheap, small enough to go through the page cache. The file system
-// writes larger pieces past it, which would stall the steps.
+// writes larger pieces directly to the drive, which would stall the steps.
 constexpr std::size_t kAppendBytes = 256 * kKiB;
 
 std::string_view category_of(const TraceEvent& event) {

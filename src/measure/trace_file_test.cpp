@@ -71,7 +71,7 @@ struct TraceFiles : testing::Test {
   Json parsed() const { return parsed(temporary.read("trace.json")); }
 };
 
-// Those events of a trace whose "ph" is `phase`.
+// The events of a trace whose "ph" is `phase`.
 std::vector<Json> events_with(const Json& trace, std::string_view phase) {
   std::vector<Json> events;
   for (const Json& event : trace) {
@@ -168,7 +168,7 @@ TEST_F(TraceFiles, GiveSpeculationLanesOfItsOwn) {
 }
 
 TEST_F(TraceFiles, RememberLanesFromWriteToWrite) {
-  // The read of the second write began while that of the first was under way.
+  // The read of the second write began while that of the first was in flight.
   ASSERT_TRUE(write_all({{read_of(0, 50)}, {read_of(40, 90), read_of(95, 99)}}));
   EXPECT_THAT(rows_of(parsed()), ElementsAre("read 1", "read 2", "read 1"));
 }

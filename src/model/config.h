@@ -1,9 +1,9 @@
 #pragma once
-// What a model is: its shape, layer by layer.
+// The shape of a model, layer by layer.
 //
-// A ModelConfig that exists can run: it is parsed once, strictly, and every field means the same in all
-// families. What a layer does is a variant; adding a case breaks the build at every place that must handle
-// it. Derived sizes are functions, not fields. Plain values.
+// Every ModelConfig can run: it is parsed once, strictly. Every field has the same meaning in all families.
+// What a layer does is a variant; adding a case breaks the build at every place that must handle it. Derived
+// sizes are functions, not fields. Plain values.
 //
 // Sizes are std::uint32_t and bounded by the kMax constants below, so the product of two fits in 64 bits.
 
@@ -21,8 +21,8 @@ namespace moeflux {
 inline constexpr std::uint32_t kMaxLayers = 1024;
 inline constexpr std::uint32_t kMaxExperts = 65536;  // per layer
 inline constexpr std::uint32_t kMaxHeads = 65536;    // per layer; also the width of one head
-inline constexpr std::uint32_t kMaxDim = 1u
-                                         << 22;  // any width: residual stream, all heads together, vocabulary
+// Any width: the residual stream, all heads of a layer together, the vocabulary.
+inline constexpr std::uint32_t kMaxDim = 1u << 22;
 inline constexpr std::uint32_t kMaxPositions = 1u << 30;
 
 enum class Family { qwen3_5_moe, deepseek_v3 };

@@ -16,7 +16,7 @@ namespace {
 using test::States;
 
 Result<ModelConfig> read(const Json& json) {
-  // Through text, so that numbers are what the parser makes of them.
+  // Goes through text, so that numbers have the types that the parser gives them.
   auto document = parse_json(json.dump(), "manifest");
   EXPECT_TRUE(document) << document.error().message();
   return config_from_json(*document, "manifest: config");
@@ -27,7 +27,7 @@ std::string message_of(const Json& json) {
   return config ? "no error" : config.error().message();
 }
 
-// Configs that between them have everything that a config can have, and lack everything that it can lack.
+// Configs in which every optional part is present at least once and absent at least once.
 std::vector<std::pair<std::string, ModelConfig>> configs() {
   std::vector<std::pair<std::string, ModelConfig>> all{{"qwen", tiny_qwen_config()},
                                                        {"deepseek", tiny_deepseek_config()}};
@@ -65,8 +65,7 @@ TEST(ConfigJson, KeepsNumbersThatHaveNoShortDecimalForm) {
   EXPECT_EQ(*again, config);
 }
 
-// Removes each key of each object in turn, and asks whether its name is in the message. Keys whose absence
-// means something are left alone.
+// Removes each required key of each object in turn, and expects its name in the message.
 void expect_each_key_is_needed(const Json& whole, const Json& part, const Json::json_pointer& at) {
   if (part.is_array()) {
     for (std::size_t i = 0; i < part.size(); ++i) expect_each_key_is_needed(whole, part[i], at / i);

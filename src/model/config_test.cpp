@@ -50,7 +50,7 @@ TEST(Names, OfFamiliesAndMixersAreThoseOfTheirConfigs) {
 }
 
 TEST(Limits, KeepTheLargestLayerOfExpertsIn64Bits) {
-  // experts x hidden x dim in 4-byte floats, as a division because the product is what must not wrap.
+  // experts x hidden x dim in 4-byte floats. A division, because the product itself might wrap.
   EXPECT_LE(kMaxExperts, ~std::uint64_t{0} / kMaxDim / kMaxDim / 4);
 }
 

@@ -180,7 +180,7 @@ TEST(Manifest, RejectsTensorsOfAnotherModel) {
         },
         {"'embed_tokens'", "96 x 64", "tile16", "rows"}},
        {"embeddings that are not last",
-        [](Json& m) {  // lm_head and embed_tokens have one format: only their names change places
+        [](Json& m) {  // lm_head and embed_tokens have the same format, so this swaps only their names
           const std::size_t count = m["tensors"].size();
           std::swap(m["tensors"][count - 2]["name"], m["tensors"][count - 1]["name"]);
         },

@@ -2,8 +2,8 @@
 // A packed model, opened.
 //
 // open() parses the manifest, opens every file it names and checks their lengths. It reads no weights, so
-// opening hundreds of gigabytes takes milliseconds. After it succeeds every tensor and record lies where the
-// manifest says; `verify` checks that the bytes are unchanged. Owns its files. Immutable: any thread.
+// opening hundreds of gigabytes takes milliseconds. After it succeeds, every tensor and record lies within
+// its file; `verify` checks that the bytes are unchanged. Owns its files. Immutable: any thread.
 
 #include <filesystem>
 #include <memory>

@@ -132,7 +132,7 @@ TEST_F(APackedModel, SummaryExcludesPadding) {
   const auto model = PackedModel::open(files, path);
   ASSERT_TRUE(model);
   const ModelSummary summary = model->summarise();
-  // 8 bits: 64 x 64 codes and a (bias, scale) pair of BF16 a row.
+  // 8 bits: 64 x 64 codes and one (bias, scale) pair of BF16 per row.
   const std::uint64_t matrix = 64 * 64 + 64 * 4;
   EXPECT_EQ(summary.largest_expert_bytes, 3 * matrix);
   EXPECT_EQ(summary.smallest_expert_bytes, 3 * matrix);

@@ -18,7 +18,7 @@ struct EncodingUse {
   std::uint64_t bytes;
 };
 
-// Largest first: the first one counts as the encoding of the model.
+// Sorts the largest first, which then counts as the encoding of the model.
 inline void sort_by_bytes(std::vector<EncodingUse>& uses) {
   std::stable_sort(uses.begin(), uses.end(),
                    [](const EncodingUse& a, const EncodingUse& b) { return a.bytes > b.bytes; });
@@ -45,8 +45,8 @@ struct ModelSummary {
   std::uint64_t experts = 0;         // routed experts, over all layers
   std::uint64_t expert_bytes = 0;    // of all routed experts
   std::uint64_t smallest_expert_bytes = 0, largest_expert_bytes = 0;
-  std::uint64_t token_expert_bytes =
-      0;                            // of the routed experts per token, over all layers, taking the largest
+  // Bytes of routed experts that a token visits, over all layers, if it chooses the largest ones.
+  std::uint64_t token_expert_bytes = 0;
   std::uint64_t skipped_bytes = 0;  // vision, multi-token prediction
 
   std::vector<EncodingUse> resident_encodings, expert_encodings;

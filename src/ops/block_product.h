@@ -1,8 +1,8 @@
 #pragma once
 // The product of a range of blocks of a matrix with rows: the unit into which CpuOps splits its products.
 //
-// Affine matrices are multiplied by bytes if x has them; everything else is multiplied in floats. Views its
-// matrix and x. Immutable, thread-safe.
+// Affine matrices are multiplied in integers if x has been quantized to bytes; everything else is multiplied
+// in floats. Refers to its matrix and x. Immutable, thread-safe.
 
 #include <algorithm>
 #include <cstdint>

@@ -5,9 +5,9 @@
 // of threads and changes no bit, because outputs are independent of each other (kernel_table.h). The pool and
 // the table must outlive it.
 //
-// A measuring instance has neither: it takes scratch memory as the other does and skips the regions, so a
-// pass through the layers shows how much they need. Its route() chooses the first experts for every row. One
-// thread at a time.
+// A measuring instance has neither. It takes the same scratch memory but skips the regions, so a pass through
+// the layers shows how much they need. Its route() chooses the first experts for every row. One thread at a
+// time.
 
 #include "base/thread_pool.h"
 #include "kernels/kernel_table.h"

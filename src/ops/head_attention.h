@@ -4,8 +4,8 @@
 //
 // Stored floats are used in place. Narrower dtypes are converted in scratch memory, once for all queries: to
 // floats or, for int8 in the precision `fast`, to a block for integer products (byte_attention.h). Call
-// open() for each block, then attend() for each row. Views its plan, the queries and the scratch memory of
-// its worker. One thread at a time.
+// open() for each block, then attend() for each row. Refers to its plan, the queries and the scratch memory
+// of its worker. One thread at a time.
 
 #include <algorithm>
 #include <cstdint>

@@ -1,9 +1,9 @@
 #pragma once
 // The operations that layers are made of, on batches of rows.
 //
-// A layer is a page of calls to Ops, in the order of the paper. Ops decides where and on how many threads
-// they run; the law (kernel_table.h) fixes what they compute, for any batch, thread count and instruction
-// set. Only two things return to the caller: the router's choices and what read() copies.
+// A layer is a page of calls to Ops, in the order of its published formulas. Ops decides where and on how
+// many threads they run; the law (kernel_table.h) fixes what they compute, for any batch, thread count and
+// instruction set. Only two things return to the caller: the router's choices and what read() copies.
 //
 // CpuOps (cpu_ops.h) is a thread pool and a table of kernels. Layers never look at an activation, so it can
 // also run them with neither, to measure how much scratch memory they need.
@@ -61,7 +61,7 @@ struct HeadMatrices {
   std::uint32_t rows = 0;  // per head
 };
 
-// Keys and values of a block of kAttentionBlock positions of a session; each is [heads][256][words of a row].
+// Keys and values of a block of kAttentionBlock positions of a session; each is [heads][256][words per row].
 struct KvBlockView {
   float* keys = nullptr;
   float* values = nullptr;  // null: a value is the leading channels of its key
@@ -129,7 +129,7 @@ class Ops {
   Ops(const Ops&) = delete;
   Ops& operator=(const Ops&) = delete;
 
-  // Returns the memory that was taken during it.
+  // Returns the memory that was taken during its lifetime.
   class Scope {
    public:
     explicit Scope(Ops& ops)
@@ -142,7 +142,7 @@ class Ops {
     std::size_t measured_host_before_;
   };
   Rows take(std::uint32_t count, std::uint32_t cols);
-  // Memory on the caller's side: ids, weights, tables.
+  // Memory that the caller itself reads and writes: ids, weights, tables.
   template <class T>
   std::span<T> take_host(std::size_t count) {
     const std::span<T> taken = workspace_.take<T>(count);
@@ -150,8 +150,8 @@ class Ops {
     return {reinterpret_cast<T*>(measured_host(count * sizeof(T))), count};
   }
 
-  // `between` runs on the calling thread after every product. The engine passes ExpertSource::advance_reads, so that
-  // reads of experts go on while layers compute.
+  // `between` runs on the calling thread after every product. The engine passes ExpertSource::advance_reads,
+  // so that reads of experts progress while layers compute.
   void set_between_operations(std::function<void()> between) { between_ = std::move(between); }
 
   const OpsCounters& counters() const { return counters_; }
@@ -159,7 +159,7 @@ class Ops {
 
   // out[i] = row tokens[i] of `table`.
   virtual void embed(const TiledMatrix& table, std::span<const TokenId> tokens, Rows out) = 0;
-  // Computes what matrix products need beside x, for products up to the rounding `finest`. Lives in scratch.
+  // Computes what matrix products need beside x, for products up to the rounding `finest`, in scratch memory.
   virtual Input prepare(Rows x, Rounding finest = Rounding::coarse) = 0;
   void matmul(std::span<const Product> products, const Input& x) {
     counters_.matrix_calls += products.size();
@@ -231,7 +231,7 @@ class Ops {
   virtual void clear(Rows y) = 0;
   virtual void copy(Heads x, Heads y) = 0;
 
-  // Copies to the caller's side and back.
+  // Copy activations to the caller's memory and back.
   virtual void read(Rows from, std::span<float> to) = 0;
   virtual void write(std::span<const float> from, Rows to) = 0;
 

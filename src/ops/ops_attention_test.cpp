@@ -62,7 +62,7 @@ class Attention {
     return segments;
   }
 
-  // Multiplies the values at the last position of every block, so that they weigh in every later result.
+  // Multiplies the values at the last position of every block, so that they affect every later result.
   void raise_values_at_block_ends(float factor) {
     for (Session& session : sessions_)
       for (const KvBlockView& block : session.floats)
@@ -237,7 +237,7 @@ TEST(CpuOps, AttentionAtBlockEndsIsCloseToSoftmaxInFloat64) {
     for (const auto& [dtype, precision] : kStoredAs) {
       const AttentionShape& shape = attention_case.shape;
       Attention attention(attention_case.shape, parts, attention_case.has_values, 8);
-      // A query rounded to bytes changes results by a few percent: the position has to weigh more than that.
+      // Rounding a query to bytes changes results by a few percent; the position must have a larger effect.
       if (precision == Precision::fast && attention_case.has_values)
         attention.raise_values_at_block_ends(100);
       if (dtype != KvDtype::f32) attention.store_as(dtype);

@@ -111,7 +111,7 @@ TEST_P(OpsOnEveryIsa, ProductsHaveTheSameBitsForEveryBatchAndNumberOfThreads) {
   }
 }
 
-// Activations that already are bytes lose nothing: then both precisions differ only in the order of sums.
+// Activations that already are bytes are not rounded, so both precisions differ only in the order of sums.
 TEST(CpuOps, FastQuantizesActivationsOfAffineMatricesOnly) {
   Random random(21);
   Processor exact(1, fastest(), Precision::exact), fast(1, fastest(), Precision::fast);

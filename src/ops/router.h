@@ -22,7 +22,7 @@ bool choose_softmax(const RowKernels& kernels, std::span<const float> logits, st
 
 // DeepSeek's "noaux_tc".
 struct GroupedChoice {
-  std::uint32_t groups = 1;  // of equally many neighboring experts
+  std::uint32_t groups = 1;  // of neighboring experts, all of the same size
   std::uint32_t groups_kept = 1;
   bool normalise = true;  // divide weights by their sum
   float scale = 1;        // then multiply them by this

@@ -24,8 +24,8 @@ inline constexpr std::string_view kJournalName = "pack.journal";
 struct FinishedFile {
   std::uint64_t bytes = 0;
   std::vector<std::uint64_t> checksums;  // per tensor or record, in order
-  std::vector<Digest>
-      digests;  // of the source's bytes, in the same order; one per expert, over its three matrices
+  // Of the source's bytes, in the same order; one per expert, over its three matrices.
+  std::vector<Digest> digests;
   friend bool operator==(const FinishedFile&, const FinishedFile&) = default;
 };
 

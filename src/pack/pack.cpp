@@ -165,7 +165,7 @@ class Packing {
   std::optional<Error> failure_ MF_GUARDED_BY(mutex_);
 };
 
-// The manifest without what only writing the files tells: fingerprint and checksums are zero.
+// The manifest before the files are written: fingerprint and checksums are zero.
 Manifest planned_manifest(const SourceModel& source, const PackPlan& plan,
                           std::vector<std::string> text_files) {
   Manifest manifest;
@@ -210,9 +210,9 @@ Manifest without_checksums(Manifest manifest) {
   return manifest;
 }
 
-// Reports a pack whose destination is finished, with nothing to write. Any other model there than the one
-// that this pack would write is an error: plan, text files and numbers are compared, for which the whole
-// source is read.
+// Reports a pack whose destination is finished, so that there is nothing to write. It is an error if the
+// model there is not the one that this pack would write: plan, text files and numbers are compared, for which
+// the whole source is read.
 Result<PackReport> report_finished(const SourceModel& source, const PackPlan& plan, FileSystem& source_files,
                                    FileSystem& files, const fs::path& destination, const PackOptions& options,
                                    FunctionRef<void(const PackProgress&)> progress) {

@@ -4,7 +4,7 @@
 // Each file is written under a temporary name, synced, renamed, and then recorded in a journal. manifest.json
 // comes last: a directory without one is not a model. Run again with the same source and options, pack()
 // keeps the finished files and writes the rest; the result is the same to the last byte. After a failure the
-// journal remains, and a manifest exists only if all that was left to do was removing the journal. Memory is
+// journal remains, and a manifest exists only if removing the journal was the one remaining step. Memory is
 // bounded by a few buffers per job.
 
 #include <cstdint>
@@ -21,10 +21,10 @@ namespace moeflux {
 
 struct PackProgress {
   std::uint64_t done_bytes;  // of the packed model, including those of an earlier run
-  std::uint64_t kept_bytes;  // of the done ones, from an earlier run
+  std::uint64_t kept_bytes;  // the part of done_bytes that an earlier run wrote
   std::uint64_t total_bytes;
-  bool comparing =
-      false;  // the destination is finished; all bytes are of the source, read to compare its numbers
+  // The destination is finished. The bytes are those of the source, which is read to compare its numbers.
+  bool comparing = false;
 };
 
 struct PackReport {

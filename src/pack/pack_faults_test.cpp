@@ -1,5 +1,5 @@
-// Packing on a disk that fails: a message that names a path, no manifest, and a state from which the next run
-// gets to the same bytes without doing finished work again.
+// Packing on a disk that fails: the message names a path, there is no manifest, and the next run produces the
+// same bytes without repeating finished work.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ namespace {
 
 using test::States;
 
-// A disk that claims to have room: what fills it is somebody else, after the check.
+// A disk that passes the check for room, as if another program filled it afterwards.
 class ClaimsRoom final : public FileSystem {
  public:
   explicit ClaimsRoom(FileSystem& disk) : disk_(disk) {}
@@ -52,7 +52,7 @@ struct FailingPacks : testing::Test {
   std::filesystem::path destination = temporary / "packed";
   Files undisturbed = pack_undisturbed();
 
-  SourceModel open() {  // through the failing disk, so that its reads fail as well
+  SourceModel open() {  // on the failing disk, so that its reads fail as well
     auto model = SourceModel::open(files, path);
     EXPECT_TRUE(model) << model.error().message();
     return *std::move(model);
@@ -73,7 +73,7 @@ struct FailingPacks : testing::Test {
 
   bool has(const char* name) const { return std::filesystem::exists(destination / name); }
 
-  // Whether the last run got so far that the manifest has its name.
+  // Whether the last run got as far as renaming the manifest.
   bool manifest_was_renamed() const {
     const auto log = files.log();
     return std::any_of(log.begin(), log.end(), [](const FileOperationRecord& record) {
@@ -82,7 +82,7 @@ struct FailingPacks : testing::Test {
     });
   }
 
-  // The packed files that the journal calls finished.
+  // The packed files that are finished according to the journal.
   std::set<std::string> finished() const {
     std::set<std::string> names;
     const std::string journal = temporary.read("packed/pack.journal");
@@ -172,7 +172,7 @@ TEST_F(AFailingDisk, ThatFailsForGoodFailsThePackOfSeveralJobsOnce) {
     std::filesystem::remove_all(destination);
     files.set_plan({.faults = {{.operation = FileOperation::append, .index = index, .and_all_later = true}}});
     const auto failed = pack_into(files, source, destination, {.bits = {}, .jobs = 4});
-    if (failed) continue;  // there were not that many
+    if (failed) continue;  // the run has fewer operations
     EXPECT_EQ(failed.error().code(), ErrorCode::io_failed);
     EXPECT_FALSE(has("manifest.json"));
     files.set_plan({});

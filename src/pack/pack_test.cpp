@@ -25,7 +25,7 @@ using test::States;
 using testing::Contains;
 using testing::ElementsAre;
 
-// What the numbers of a source become in a format: themselves, or MLX's quantization of them.
+// The numbers of a source as stored in a format: unchanged, or quantized by MLX's rule.
 Numbers stored(Numbers numbers, const Encoding& source, const MatrixFormat& format) {
   const auto* affine = std::get_if<AffineFormat>(&format.encoding);
   if (affine == nullptr || std::holds_alternative<AffineFormat>(source)) return numbers;
@@ -88,13 +88,13 @@ TEST_P(APackOf, ATinySourceIsTheSameBytesWithAnyNumberOfJobs) {
 
 TEST_P(APackOf, ATinySourceHasTheSummaryOfItsSource) {
   const std::string name = GetParam();
-  if (name == "qwen_hugging_face") return;  // is quantized on the way
+  if (name == "qwen_hugging_face") return;  // it is quantized, so sizes differ
   packed_to(source, destination);
   const ModelSummary packed = open_packed(destination).summarise();
   const auto original = source.summarise();
   ASSERT_TRUE(original);
   EXPECT_EQ(packed.experts, original->experts);
-  // fp8 keeps a scale a row of a block instead of one a block; the others lose nothing and gain nothing.
+  // A packed fp8 matrix has one scale per row of a block instead of one per block. Others keep their size.
   if (name != "deepseek_fp8") {
     EXPECT_EQ(packed.expert_bytes, original->expert_bytes);
     EXPECT_EQ(packed.largest_expert_bytes, original->largest_expert_bytes);
@@ -113,7 +113,7 @@ INSTANTIATE_TEST_SUITE_P(, APackOf,
                                          "original"),
                          [](const auto& param_info) { return std::string(param_info.param); });
 
-// Otherwise a pack of hours could end in a manifest that nobody reads.
+// Otherwise a pack of several hours could end in a manifest that does not parse.
 TEST(TheConfigOfEverySource, ComesBackFromAManifest) {
   PosixFileSystem disk;
   const auto expect_comes_back = [](const ModelConfig& config, const std::string& name) {

@@ -19,8 +19,7 @@ SourceEncoding encoding_of(const SourceMatrix& matrix) {
   return SourceEncoding::plain;
 }
 
-// The encoding that decides how the source is treated: affine if any matrix is, else fp8 if any is, else
-// plain.
+// The kind of source: affine if any matrix is affine, else fp8 if any is fp8, else plain.
 SourceEncoding encoding_of(const SourceModel& source) {
   SourceEncoding found = SourceEncoding::plain;
   const auto see = [&](const SourceMatrix& matrix) {

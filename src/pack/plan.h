@@ -23,8 +23,8 @@ inline constexpr std::uint32_t kPackGroup = 64;
 struct PackOptions {
   std::optional<std::uint32_t> bits;  // 4, 8 or 16; absent: the defaults above
   unsigned jobs = 1;
-  std::string source_note =
-      {};  // part of the identity of an unfinished pack, for sources whose files have equal names and lengths
+  // Part of the identity of an unfinished pack, for sources whose files have equal names and lengths.
+  std::string source_note = {};
 };
 
 struct TensorPlan {

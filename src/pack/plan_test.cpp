@@ -127,7 +127,7 @@ TEST_F(Plan, OfFp8KeepsItsBytesUnlessBitsAreAskedFor) {
   const PackPlan four = plan_of(source, {.bits = 4});
   EXPECT_EQ(encoding_of(four, "layers.0.self_attn.o_proj"), Encoding(kAffine4));
   EXPECT_EQ(encoding_of(four, "embed_tokens"), Encoding(kAffine4));
-  EXPECT_EQ(encoding_of(four, "layers.1.mlp.gate"), kBf16);  // the deepseek router decides in full
+  EXPECT_EQ(encoding_of(four, "layers.1.mlp.gate"), kBf16);  // the deepseek router stays unquantized
   EXPECT_EQ(four.expert_formats[0].gate.encoding, Encoding(kAffine4));
   const PackPlan sixteen = plan_of(source, {.bits = 16});
   EXPECT_EQ(encoding_of(sixteen, "layers.0.self_attn.o_proj"), kBf16);

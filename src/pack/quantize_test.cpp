@@ -145,7 +145,7 @@ TEST_P(Quantized, NegativeZerosCountAsZeros) {
   EXPECT_EQ(quantize(numbers, bits()).decoded, std::vector<float>(64, 0.0f));
 }
 
-// Whatever their size: steps of 1e-7 from 0 to them are more than a float can count above 3.4e31.
+// For constants of any size: above 3.4e31, the number of 1e-7 steps from 0 exceeds what a float can hold.
 TEST_P(Quantized, ConstantsAreExact) {
   for (const float number : {0.75f, -0.75f, 1e-3f, -3e4f, 1e31f, 1e33f, -1e33f, 3.38e38f}) {
     const float constant = float_from_bf16(bf16_from_float(number));
@@ -203,7 +203,7 @@ TEST_P(Quantized, HugeNumbersAreWithinAStepWhileTheirRangeIsFinite) {
     EXPECT_LE(std::fabs(group.decoded[i] - numbers[i]), 1.5f * std::fabs(group.scale));
 }
 
-// As the rule has it; find_not_finite() names the group.
+// As the rule defines it; find_not_finite() names the group.
 TEST_P(Quantized, ARangeBeyondFloatsHasNoFiniteScale) {
   std::vector<float> numbers(64, 1.0f);
   numbers[0] = 3e38f;

@@ -1,4 +1,4 @@
-// The tensors that a packed model must have are those that a source of the same config has.
+// A packed model must have the same tensors as a source of the same config.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -57,7 +57,7 @@ TEST_P(ResidentTensorsOf, APackedModelAreThoseOfItsSource) {
   EXPECT_EQ(resident_tensors(model.config(), false).back().name, "embed_tokens");
 }
 
-// What is kept as F32 rows is what no source quantizes.
+// Exactly the tensors that no source quantizes are kept as F32 rows.
 TEST_P(ResidentTensorsOf, APackedModelAreVectorsOnlyWhereTheSourceIsPlain) {
   const SourceModel model = open(path());
   std::map<std::string, bool> is_vector;

@@ -1,5 +1,5 @@
 #pragma once
-// Digests of a source's bytes: what a fingerprint is made of.
+// Digests of a source's bytes, from which the fingerprint is computed.
 //
 // The digest of a matrix covers its bytes in file order (codes, scales, biases) and does not depend on the
 // slices they are read in.

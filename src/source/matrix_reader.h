@@ -19,8 +19,8 @@ namespace moeflux {
 inline constexpr std::uint64_t kSliceBytes = 4 * kMiB;
 
 // Calls `visit(first_row, rows)` with consecutive slices of about kSliceBytes. Each slice but the last has a
-// multiple of `row_multiple` rows; Requires: `row_multiple` divides 128. An FP8 slice never crosses a block
-// of 128 rows, so one row of scales belongs to it.
+// multiple of `row_multiple` rows. An FP8 slice never crosses a block of 128 rows, so one row of scales
+// belongs to it. Requires: `row_multiple` divides 128.
 Status read_slices(const TensorCatalog& catalog, const SourceMatrix& matrix,
                    FunctionRef<Status(std::uint64_t first_row, const MatrixView& rows)> visit,
                    std::uint64_t row_multiple = 1);

@@ -24,7 +24,7 @@ using testing::Each;
 using testing::ElementsAre;
 using testing::Le;
 
-// A matrix 'm' of one encoding in a file of its own, found by the names of its tensors.
+// A matrix 'm' of one encoding in its own file, found by the names of its tensors.
 class OneMatrix {
  public:
   OneMatrix(FileSystem& files, std::uint64_t rows, std::uint64_t cols, const Encoding& encoding)
@@ -46,7 +46,7 @@ class OneMatrix {
   const TensorCatalog& catalog() const { return catalog_; }
   std::filesystem::path path() const { return temporary_ / "model.safetensors"; }
 
-  // All of it at once, from memory.
+  // Decodes the whole matrix at once, from memory.
   MatrixView whole() const {
     const auto part = [&](const ByteRange& range) {
       const auto data = std::as_bytes(std::span(builder_.data()));
@@ -90,7 +90,7 @@ const std::vector<Case>& cases() {
       {"Fp8AtBlockBorders", 300, 130, Fp8BlockFormat{Dtype::f32}, {128, 128, 44}},
       {"Fp8WithBf16Scales", 129, 257, Fp8BlockFormat{Dtype::bf16}, {128, 1}},
       {"LargeF32", 1100, 1024, PlainFormat{Dtype::f32}, {1024, 76}},
-      {"LargeAffine", 600, 8192, kAffine8, {481, 119}},  // 8192 + 2 * 256 bytes a row
+      {"LargeAffine", 600, 8192, kAffine8, {481, 119}},  // 8192 + 2 * 256 bytes per row
       {"LargeFp8", 130, 40000, Fp8BlockFormat{Dtype::f32}, {104, 24, 2}},
       {"RowsLargerThanASlice", 2, 1200000, PlainFormat{Dtype::f32}, {1, 1}},
   };

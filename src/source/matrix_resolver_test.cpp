@@ -20,7 +20,7 @@ using testing::IsEmpty;
 
 constexpr Dim kRows{96, "rows_key"}, kCols{128, "cols_key"};
 
-// One module 'm' among tensors that a test arranges; the resolver is made once they are there.
+// One module 'm' among tensors that a test adds; the resolver is created after them.
 struct AResolver : testing::Test {
   TemporaryDirectory temporary;
   PosixFileSystem disk;

@@ -19,8 +19,8 @@
 
 namespace moeflux {
 
-inline constexpr std::uint64_t kMaxConfigBytes =
-    4 * kMiB;  // of a config.json, or of the original's model_weights.json
+// Of a config.json, or of the original's model_weights.json.
+inline constexpr std::uint64_t kMaxConfigBytes = 4 * kMiB;
 
 // The family of `config` by its model_type. Other families are `unsupported`; the message names them.
 Result<Family> family_of(const ObjectReader& config);

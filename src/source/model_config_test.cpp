@@ -1,4 +1,4 @@
-// What both families share: who reads a config, rotary embeddings, end tokens, keys that nobody knows.
+// Parts that both families share: the choice of the reader, rotary embeddings, end tokens, unknown keys.
 
 #include "source/model_config.h"
 

@@ -30,8 +30,7 @@ struct OriginalPaths {
   std::filesystem::path experts_root;  // holds packed_experts/
 };
 
-// The artifacts that `directory` belongs to, in any of the layouts that the original's converters wrote, or
-// nullopt:
+// Finds the artifacts that `directory` belongs to, or nullopt. The original's converters wrote three layouts:
 //   artifacts/model_weights.*, root/packed_experts and mlx/ below `directory`, or it is one of the three;
 //   everything in one folder;
 //   siblings NAME-mlx-4bit, NAME-artifacts and NAME-root, of which `directory` is one.

@@ -1,4 +1,4 @@
-// model_weights.json: what it must say, and what is said when it does not.
+// model_weights.json: what it must contain, and the errors if it does not.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -23,7 +23,7 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::Not;
 
-// Every number of a matrix.
+// All numbers of a matrix.
 std::vector<float> numbers_of(const SourceModel& model, const SourceMatrix& matrix) {
   std::vector<float> numbers;
   const Status status =

@@ -105,7 +105,7 @@ std::string expert_matrix_name(ExpertKey key, std::string_view part) {
 
 Result<SourceModel> SourceModel::open(FileSystem& files, const fs::path& path) {
   Result<SourceModel> model = open_directory_of(files, path);
-  // io reports a pipe or a directory in place of a file as the caller's mistake; here the model is invalid.
+  // io reports a pipe or a directory in place of a file as invalid_argument; here it means an invalid model.
   if (!model && model.error().code() == ErrorCode::invalid_argument)
     return Error{ErrorCode::corrupt_data, model.error().message()};
   return model;

@@ -1,11 +1,11 @@
 #pragma once
-// A source, opened: a model in one of the formats people have on disk.
+// An opened source: a model in one of the supported source formats.
 //
 // open() recognizes what is at a path (an MLX or Hugging Face checkpoint, or the original's artifacts), reads
-// config and headers, and locates every matrix of the model. It reads no weights. After it succeeds the model
-// is complete: every matrix has bytes of the right size in an existing file. Formats that are recognized but
-// not supported (GGUF, GPTQ, AWQ, ...) and packed models are `unsupported`; the message names them.
-// Immutable: any thread.
+// config and headers, and locates every matrix of the model. It reads no weights. After it succeeds, the
+// model is complete: every matrix has bytes of the right size in an existing file. Formats that are
+// recognized but not supported (GGUF, GPTQ, AWQ, ...) and packed models are `unsupported`; the message names
+// them. Immutable: any thread.
 
 #include <cstdint>
 #include <filesystem>

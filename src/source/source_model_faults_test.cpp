@@ -1,4 +1,4 @@
-// Opening a model on a disk that fails: always an error that names a path, never anything else.
+// Opening a model on a disk that fails always gives an error that names a path.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ class FailingDisk : public testing::TestWithParam<const char*> {
     original_of(tiny_qwen_mlx()).write(temporary, "model/artifacts", "model/root");
     return temporary / "model";
   }
-  // How many operations a healthy disk takes.
+  // The number of operations on a disk without faults.
   std::uint64_t operations() {
     files.set_plan({});
     files.clear_log();

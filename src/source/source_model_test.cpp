@@ -1,4 +1,4 @@
-// Opening the checkpoints of the tree, and refusing what is not a model.
+// Opening the checkpoints of the repository, and refusing what is not a model.
 
 #include "source/source_model.h"
 
@@ -154,7 +154,7 @@ TEST_P(KnownModel, ReadsNoWeightsToOpen) {
   ASSERT_TRUE(SourceModel::open(files, known.path()));
   std::uint64_t expected = measure(known.path()).headers + fs::file_size(known.path() / "config.json");
   const fs::path index = known.path() / "model.safetensors.index.json";
-  if (fs::exists(index)) expected += 2 * fs::file_size(index);  // for its shards, and once they are open
+  if (fs::exists(index)) expected += 2 * fs::file_size(index);  // once for its shards, once after
   EXPECT_EQ(files.bytes(FileOperation::read), expected);
 }
 

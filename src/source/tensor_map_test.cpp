@@ -1,4 +1,4 @@
-// The matrices of whole models: what is taken, what is skipped, what is missed.
+// The matrices of whole models: which tensors are used, skipped and missing.
 
 #include "source/tensor_map.h"
 
@@ -37,7 +37,7 @@ struct TinyModel : testing::Test {
     const auto model = open(tiny);
     return model ? "no error" : model.error().message();
   }
-  // Of a model that opens: its skipped bytes as `inspect` counts them.
+  // The skipped bytes of a model that opens, as `inspect` counts them.
   static std::uint64_t skipped_bytes(const SourceModel& model) { return model.summarise()->skipped_bytes; }
 
   static std::vector<std::string> names_of(const SourceModel& model) {

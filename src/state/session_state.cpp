@@ -32,8 +32,8 @@ Result<KvBlock> SessionState::new_block(const KvShape& shape) {
   return KvBlock{std::move(memory), keys, values};
 }
 
-// Ensures that this session may write the rows of `block` from `rows_kept` on. Copies the rows before them to
-// a new block if another owner has claimed rows from there on.
+// Ensures that this session may write the rows of `block` from `rows_kept` on. If another owner has claimed
+// any of those rows, copies the rows before them to a new block.
 Status SessionState::own_block(const KvShape& shape, KvBlock& block, std::uint32_t rows_kept) {
   if (!block.memory.is_shared() || block.memory.filled() == rows_kept) return {};
   MF_TRY(KvBlock copy, new_block(shape));

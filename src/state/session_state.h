@@ -4,8 +4,9 @@
 //
 // A step reads the state before position() and writes the state after it. commit() makes the step visible;
 // until then the session is unchanged. Keys and values are append-only, so rows beyond the position are never
-// read. Recurrent states have two sides: a step reads one and writes the other, and commit() swaps them. A
-// recurrent state is that after all tokens of the step, so a step is committed as a whole or not at all.
+// read. Recurrent states have two sides (double buffering): a step reads one and writes the other, and
+// commit() swaps them. A new recurrent state includes all tokens of the step, so a step is committed as a
+// whole or not at all.
 //
 //   begin_step(tokens)   reserves memory for the step, or fails and changes nothing visible
 //   ... the layers run ...
@@ -49,7 +50,7 @@ class SessionState {
   std::uint32_t position() const { return position_; }
   std::uint32_t context() const { return context_; }
 
-  // The tokens at positions tokens_begin() to position() - 1. Earlier tokens are unknown (an imported state).
+  // The tokens at positions [tokens_begin(), position()). Earlier tokens are unknown (an imported state).
   std::span<const TokenId> tokens() const { return std::span(tokens_).first(position_ - tokens_begin_); }
   std::uint32_t tokens_begin() const { return tokens_begin_; }
 

@@ -48,7 +48,7 @@ std::uint64_t layer_bytes(const StateShape& shape, std::size_t layer, std::uint6
   return (positions * row_words(shape.kv[layer]) + recurrent.conv_size + recurrent.delta_size()) * kFloat;
 }
 
-// ---- Writing ----------------------------------------------------------------------------------------------------
+// ---- Writing ----------------------------------------------------------------------------------------------
 
 // Buffers small pieces and computes the checksum of the output.
 class Writer {
@@ -114,7 +114,7 @@ Status put_recurrent(Writer& writer, const RecurrentShape& shape, const float* r
   return {};
 }
 
-// ---- Reading ----------------------------------------------------------------------------------------------------
+// ---- Reading ----------------------------------------------------------------------------------------------
 
 // Reads what put_rows() wrote. Returns the bytes after it.
 std::span<const std::byte> take_rows(std::span<const std::byte> bytes, std::span<const KvBlock> blocks,
@@ -258,7 +258,7 @@ struct OriginalHeader {
   std::vector<std::pair<std::string_view, std::uint64_t>> expected;  // from word 2 on
 };
 
-// What a header of the original must say for this model.
+// The header that a file of the original must have for this model.
 OriginalHeader original_header(const ModelConfig& config, const StateShape& shape, std::uint32_t version) {
   std::uint64_t interval = 1, kv_heads = 0, head_dim = 0, conv = 0, delta = 0, latent = 0, rope = 0;
   bool has_attention = false;
@@ -392,7 +392,7 @@ class OriginalReader {
 
   // The file has the latents of all positions, then the rotated keys of all positions; a block has both per
   // position. The original rotates channels i and i + n/2 as a pair and writes them in that order. Its keys
-  // come from its own arithmetic in any case.
+  // differ in their last bits anyway, because its arithmetic is different.
   void read_latents(const MlaConfig& mla, std::size_t at, std::span<const KvBlock> blocks,
                     std::uint32_t positions) const {
     const std::size_t latent = mla.latent_dim, rope = mla.rope_dim, key = latent + rope;

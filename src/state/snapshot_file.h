@@ -20,8 +20,8 @@ namespace moeflux {
 
 inline constexpr std::uint32_t kSnapshotMagic = 0x4D464C58;
 inline constexpr std::uint32_t kSnapshotVersion = 3;
-inline constexpr std::uint32_t kLawVersion =
-    1;  // changes with every change of results, from the first release on
+// From the first release on, changes whenever results change.
+inline constexpr std::uint32_t kLawVersion = 1;
 
 // Which model a state belongs to, and which arithmetic computed it.
 struct SnapshotIdentity {

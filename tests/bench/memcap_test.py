@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""bench/memcap.sh limits memory, passes exit codes on, tells what happened and leaves nothing behind.
+"""bench/memcap.sh limits memory, passes exit codes on, reports what happened and leaves nothing behind.
 
-Exits with 77, which ctest calls skipped, where the machine lets nobody make control groups; what needs none
-is tested there too, on control groups made of files.
+Exits with 77, which ctest reports as skipped, if control groups cannot be created on this machine. Tests that
+need none run there too, on control groups made of files.
 """
 
 import os
@@ -261,7 +261,7 @@ class Memcap(unittest.TestCase):
 
     @unittest.skipIf(os.geteuid() != 0, "only root can become somebody who may not write control groups")
     def test_says_so_in_one_line_where_groups_cannot_be_written(self):
-        # From its input: nobody may not be allowed to read this folder.
+        # Read from standard input, because that user may be unable to read this folder.
         command = ["bash", "-s", "--", "64M", "-", "true"]
         code, out, err = run(command, input=SCRIPT.read_text(encoding="utf-8"), cwd="/",
                              user=NOBODY, group=NOBODY, extra_groups=[])

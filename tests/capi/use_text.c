@@ -1,7 +1,8 @@
-/* use_text PACKED MESSAGES TOOLS IDS REPLY: the text half of moeflux.h, on a packed model with a chat template.
+/* use_text PACKED MESSAGES TOOLS IDS REPLY: the text half of moeflux.h, on a packed model with a template.
  *
- * MESSAGES and TOOLS are JSON files (TOOLS may be empty), IDS has the token ids of the greedy reply, one a line, and
- * REPLY its text. Compiled as C11 and as C++20. Exits with 0, or with 1 after a line that says what was expected. */
+ * MESSAGES and TOOLS are JSON files (TOOLS may be empty). IDS has the token ids of the greedy reply, one per
+ * line, and REPLY its text. Compiled as C11 and as C++20. Exits with 0, or with 1 after a line that says what
+ * was expected. */
 
 #include <moeflux.h>
 #include <stdio.h>

@@ -422,7 +422,7 @@ CONFIG = [
         "vocab_size=1024", "hidden_size=128",
     ),
     bad(
-        "heads so many that their width wraps", sizes(QWEN, num_attention_heads=65536, head_dim=65536),
+        "heads whose total width overflows", sizes(QWEN, num_attention_heads=65536, head_dim=65536),
         "'num_attention_heads'", "4194304",
     ),
     bad(

@@ -1,8 +1,8 @@
 // quantize_dump BITS GROUP COLS: quantizes rows of BF16 numbers from standard input to standard output.
 //
-// Writes the codes of all rows as 32-bit words, then all scales, then all biases, both BF16, as MLX stores them.
-// quantizer_test.py compares them with the same rule in numpy. Exit codes: 0, 1 after a message on standard error, 2 for
-// wrong usage.
+// Writes the codes of all rows as 32-bit words, then all scales, then all biases, both BF16, as MLX stores
+// them. quantizer_test.py compares them with the same rule in numpy. Exit codes: 0, 1 after a message on
+// standard error, 2 for wrong usage.
 
 #include <fmt/format.h>
 
@@ -18,7 +18,8 @@
 namespace moeflux {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "numbers are written in memory order, which must be little-endian");
+static_assert(std::endian::native == std::endian::little,
+              "numbers are written in memory order, which must be little-endian");
 
 std::optional<std::uint32_t> parse_number(std::string_view text) {
   std::uint32_t number = 0;

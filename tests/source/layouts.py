@@ -79,8 +79,8 @@ def mlx(
     split_heads: int = 0,
     nope_dim: int = 0,
 ) -> tuple[Tensors, dict]:
-    """The tensors, and what to add to the config. `split_heads`: cut kv_b_proj of so many heads into embed_q
-    (transposed) and unembed_out, as newer conversions do."""
+    """The tensors, and what to add to the config. If `split_heads` is not 0, it is the number of heads of
+    kv_b_proj, which is split into embed_q (transposed) and unembed_out, as newer conversions do."""
     prefix = MLX_PREFIX[family] if prefix is None else prefix
     head = "language_model.lm_head" if prefix.startswith("language_model.") else "lm_head"
     out: Tensors = {}

@@ -50,8 +50,8 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-// One line of "/word", perhaps with an argument. Not "/etc/passwd is a file", and not a text of several
-// lines.
+// Whether a text is one line of "/word", perhaps with an argument. "/etc/passwd is a file" is not, nor is a
+// text of several lines.
 bool is_command(std::string_view text) {
   if (text.empty() || text.front() != '/' || text.find('\n') != std::string_view::npos) return false;
   const std::string_view word = text.substr(1, text.find_first_of(" \t") - 1);

@@ -18,7 +18,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-// A person who has decided beforehand what to type.
+// A terminal whose user types a fixed script.
 class Script final : public ChatTerminal {
  public:
   Result<Line> read_line() override {
@@ -255,7 +255,7 @@ TEST_F(Chatting, RegeneratesWithAnotherSeed) {
   script.types("Tell me a story about a brave fox.");
   script.types("/regen");
   run();
-  EXPECT_EQ(script.written, both);  // and yet it is the same each time
+  EXPECT_EQ(script.written, both);  // reproducible nevertheless
 }
 
 TEST_F(Chatting, ReportsAQuestionThatIsTooLong) {

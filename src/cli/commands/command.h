@@ -1,5 +1,5 @@
 #pragma once
-// A command of the program: its flags in the parser, and what runs once the command line has named it.
+// A command of the program: its flags in the parser, and the function that runs it.
 //
 // Each command has one file, whose add_NAME() registers the flags and returns the Command. main.cpp lists all
 // of them.
@@ -18,7 +18,7 @@ class App;
 
 namespace moeflux::cli {
 
-// What a command sees of the process. All of it outlives the command.
+// The parts of the process that a command uses. All of them outlive the command.
 struct Shell {
   FileSystem& files;
   LogSink& log;

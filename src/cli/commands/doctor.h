@@ -1,5 +1,5 @@
 #pragma once
-// `moeflux doctor`: what this machine is and what moeflux makes of it, as a page or as JSON with the same
+// `moeflux doctor`: describes this machine and how moeflux would use it, as a page or as JSON with the same
 // numbers. Pure functions; any thread.
 
 #include <string>

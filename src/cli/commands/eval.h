@@ -22,7 +22,7 @@ struct EvalFlags {
   std::uint32_t batch = 1;
   bool layers = false;
   std::optional<double> max_error;
-  // Exact unless told otherwise; context and step_rows follow from the golden.
+  // Exact by default; context and step_rows follow from the golden.
   EngineFlags engine{.options = {.precision = Precision::exact}};
 };
 

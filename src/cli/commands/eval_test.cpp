@@ -37,9 +37,9 @@ using testing::IsEmpty;
 using testing::Not;
 using testing::StartsWith;
 
-// tests/goldens/README.md: what exact kernels may be off transformers by.
+// tests/goldens/README.md: the largest allowed error of exact kernels against transformers.
 constexpr double kBound = 5e-4;
-// What one float32 computation of a hidden state of these models is off another by.
+// The difference between two float32 computations of a hidden state of these models.
 constexpr double kHiddenBound = 1e-4, kWeightBound = 1e-5;
 
 struct Tensor {
@@ -54,7 +54,7 @@ Tensor tensor(Dtype dtype, const Shape& shape, const std::vector<T>& numbers) {
   return {dtype, shape, raw(numbers)};
 }
 
-// A model of the tree, packed once for all tests, and its golden, of which a test may change tensors.
+// A model of the repository, packed once for all tests, and its golden, whose tensors a test may change.
 struct EvalCommandLine : testing::Test {
   static constexpr const char* kModel = "deepseekv3-tiny-mlx4";
   inline static std::unique_ptr<TemporaryDirectory> packed;
@@ -87,7 +87,7 @@ struct EvalCommandLine : testing::Test {
       tensors[entry.name] = {entry.dtype, entry.shape, bytes.substr(entry.bytes.offset, entry.bytes.size)};
   }
 
-  // The changed golden from now on.
+  // Uses the changed golden from now on.
   void use_tensors() {
     SafetensorsBuilder builder;
     for (const auto& [name, tensor] : tensors) builder.add(name, tensor.dtype, tensor.shape, tensor.bytes);

@@ -12,7 +12,7 @@ namespace moeflux::cli {
 namespace {
 
 ExitCode help(const CLI::App& program, const std::string& name) {
-  // App::help() would explain the command that was given, which is `help` itself.
+  // App::help() would print the help of the parsed command, which is `help` itself.
   if (name.empty())
     return finish(write_output(
         program.get_formatter()->make_help(&program, program.get_name(), CLI::AppFormatMode::Normal)));

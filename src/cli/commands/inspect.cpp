@@ -105,7 +105,7 @@ void encoding_lines(Page& page, std::string_view label, const std::vector<Encodi
   }
 }
 
-// Keeps the end of a path that is longer than a line: it tells more than the start.
+// Keeps the end of a path that is longer than a line: the end is more informative than the start.
 std::string fit_path(const std::string& path) {
   const std::size_t room = kPageColumns - kLabelColumns;
   if (path.size() <= room) return path;
@@ -176,7 +176,7 @@ Result<std::string> inspect_packed(FileSystem& files, const InspectFlags& flags)
   return render(model.summarise(), flags, nullptr);
 }
 
-// Inspects a published model by name: what it would be on disk, from its headers alone.
+// Inspects a published model by name, as it would be on disk, from its headers alone.
 Result<std::string> inspect_shape(FileSystem& files, const InspectFlags& flags) {
   MF_TRY(const std::string config, shape_config(files, flags.path));
   SyntheticOptions synthetic;

@@ -1,6 +1,6 @@
 #pragma once
-// `moeflux inspect PATH`: what a model is, as a page of at most 100 columns or as JSON with the same numbers.
-// Rendering is separate from reading, so tests can render any summary. Pure functions; any thread.
+// `moeflux inspect PATH`: describes a model, as a page of at most 100 columns or as JSON with the same
+// numbers. Rendering is separate from reading, so tests can render any summary. Pure functions; any thread.
 
 #include <string>
 

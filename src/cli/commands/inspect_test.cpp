@@ -102,7 +102,7 @@ struct InspectionOf : Inspection, testing::WithParamInterface<const char*> {
 };
 
 TEST_P(InspectionOf, HasTheSameNumbersAsPageAndAsJson) {
-  const bool check = std::string(GetParam()) != "tern";  // whose decode takes a while without optimisation
+  const bool check = std::string(GetParam()) != "tern";  // decoding it is slow without optimization
   const std::string page = run({.path = path(), .json = false, .check = check});
   const Json json = Json::parse(run({.path = path(), .json = true, .check = check}));
   std::set<std::uint64_t> of_json;
@@ -204,7 +204,7 @@ TEST_F(Inspection, ReportsWhatItChecked) {
   EXPECT_THAT(page, HasSubstr("read and decoded, all finite"));
   const Json json =
       Json::parse(run({.path = golden("qwen35moe-tiny-mlx4").string(), .json = true, .check = true}));
-  // 8 layers of 8 experts of three matrices, and what is resident.
+  // 8 layers of 8 experts of three matrices, and the resident matrices.
   std::uint64_t resident = 0;
   for (const Json& use : json["resident_encodings"]) resident += use["matrices"].get<std::uint64_t>();
   EXPECT_EQ(json["checked"]["matrices"], resident + 8 * 8 * 3);

@@ -1,5 +1,5 @@
 #pragma once
-// `moeflux perplexity MODEL FILE`: how well a model predicts a text.
+// `moeflux perplexity MODEL FILE`: measures how well a model predicts a text.
 
 #include <cstdint>
 #include <string>

@@ -1,5 +1,5 @@
 #pragma once
-// The headings under which help lists flags.
+// The headings under which --help lists flags.
 
 namespace moeflux::cli {
 

@@ -35,7 +35,7 @@ struct ReplyFlags {
   bool ignores_end = false;
 };
 
-// What messages of check() call the options: their flags.
+// The names of the options in messages of check(): their flags.
 extern const SamplingOptionNames kSamplingFlagNames;
 
 void add_sampling_flags(CLI::App& command, SamplingFlags& sampling);

@@ -18,8 +18,8 @@ void add_rendering_flags(CLI::App& command, RenderingFlags& flags, const char* g
 void add_jobs_flag(CLI::App& command, unsigned& jobs);
 
 // Lets every option of `command` also be given as MOEFLUX_ARG_NAME, where NAME is its first long name in
-// capitals with underscores: MOEFLUX_ARG_TOP_K=20 for --top-k. The command line wins, and of a flag given
-// twice the last one.
+// capitals with underscores: MOEFLUX_ARG_TOP_K=20 for --top-k. The command line takes precedence; if a flag
+// is given twice, the last one counts.
 void take_environment(CLI::App& command);
 
 }  // namespace moeflux::cli

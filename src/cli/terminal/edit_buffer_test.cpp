@@ -167,7 +167,7 @@ TEST(EditBuffer, IsFastInALongTextWithoutAscii) {
   for (int i = 0; i < 100'000; ++i) text += "\u6F22";
   EditBuffer buffer;
   buffer.insert(text);
-  EXPECT_TRUE(buffer.word_left());  // quadratic, this would take minutes
+  EXPECT_TRUE(buffer.word_left());  // with quadratic time this would take minutes
   EXPECT_EQ(buffer.cursor(), 0u);
 }
 

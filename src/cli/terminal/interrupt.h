@@ -1,5 +1,5 @@
 #pragma once
-// Ctrl-C during long work: a flag to poll instead of the end of the process.
+// Turns Ctrl-C during long work into a flag to poll, instead of ending the process.
 //
 // A guard counts SIGINT during its lifetime and then restores the previous handler. If SIGINT was ignored (a
 // command in the background of a script), it stays ignored. Only one guard may exist at a time, because a
@@ -8,9 +8,9 @@
 //
 // Threads: the kernel delivers the signal to any thread that does not block it. The handler restarts
 // interrupted system calls (SA_RESTART), so other threads do not notice. Calls that are never restarted
-// (poll, nanosleep, io_uring_enter) return EINTR in the thread that was hit, so threads with such calls
-// should block SIGINT; start them while it is blocked. requested() and count() are thread-safe; construction
-// and destruction are for one thread.
+// (poll, nanosleep, io_uring_enter) return EINTR in the thread that got the signal, so threads with such
+// calls should block SIGINT; start them while it is blocked. requested() and count() are thread-safe;
+// construction and destruction are for one thread.
 
 #include <signal.h>
 

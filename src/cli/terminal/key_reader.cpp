@@ -103,7 +103,7 @@ Key with_modifiers(Key key, std::uint32_t code) {
 }
 
 // Keys that are sent as their code point (CSI u, modifyOtherKeys): Shift-Enter and the like. ASCII is enough:
-// other characters come as themselves.
+// terminals send other characters unencoded.
 std::optional<Key> key_of_code_point(std::uint32_t code_point, std::uint32_t modifiers) {
   if (code_point == 0 || code_point >= 0x80) return std::nullopt;
   Key key = with_modifiers(key_of_ascii(static_cast<char>(code_point)), modifiers);
@@ -170,7 +170,7 @@ void KeyReader::ground(char byte, std::vector<Key>& keys) {
 void KeyReader::emit_characters(std::vector<Key>& keys) {
   for (std::size_t at = 0; at < characters_.size();) {
     const CodePoint code_point = code_point_at(characters_, at);
-    // No keyboard types C1 controls.
+    // No key sends a C1 control.
     if (!is_control(code_point.value)) keys.push_back(character(characters_.substr(at, code_point.bytes)));
     at += code_point.bytes;
   }
@@ -200,7 +200,7 @@ void KeyReader::after_escape(char byte, std::vector<Key>& keys) {
 
 void KeyReader::inside_csi(char byte, std::vector<Key>& keys) {
   if (value_of(byte) < 0x20 || value_of(byte) >= 0x7F) {
-    // No sequence contains these bytes: it was broken off, and the byte counts (it may be Ctrl-C).
+    // No sequence contains these bytes. The sequence was cut short, and the byte is a key (it may be Ctrl-C).
     state_ = State::ground;
     return ground(byte, keys);
   }

@@ -22,7 +22,7 @@ using std::chrono::milliseconds;
 constexpr std::size_t kReadBytes = 4096;
 
 // Terminals send a sequence at once, but a slow connection may split it. A paste over a network comes in
-// pieces; if its end is lost, the keyboard must not stay dead.
+// pieces; if its end is lost, the editor must accept keys again.
 std::optional<milliseconds> patience(KeyReader::Pending pending) {
   switch (pending) {
     case KeyReader::Pending::nothing: return std::nullopt;

@@ -29,11 +29,11 @@ namespace {
 using test::States;
 
 constexpr auto kPatience =
-    std::chrono::seconds(60);  // for a condition, not of the tests: they end as soon as it is true
+    std::chrono::seconds(60);  // the limit for a condition; a test continues as soon as it is true
 
 Line text(std::string content) { return {Line::Kind::text, std::move(content)}; }
 
-// Both ends of a terminal, and what a person would see on it.
+// Both ends of a terminal, and what a user would see on it.
 class Pty {
  public:
   explicit Pty(std::size_t columns = 40, std::size_t height = 10) : screen(columns, height) {
@@ -70,7 +70,7 @@ class Pty {
     const winsize size = window(columns, height);
     screen.resize(columns);
     ASSERT_EQ(::ioctl(master_, TIOCSWINSZ, &size), 0);
-    // Not the controlling terminal of the tests, so the kernel tells nobody.
+    // It is not the controlling terminal of the tests, so the kernel sends no signal.
     ::kill(::getpid(), SIGWINCH);
   }
   bool is_raw() const {
@@ -100,12 +100,12 @@ struct LineEditors : testing::Test {
                     }};
   std::future<Result<Line>> result;
 
-  // A read() in another thread.
+  // Starts a read() in another thread.
   void start() {
     result =
         std::async(std::launch::async, [this] { return editor.read({.first = "> ", .continuation = ". "}); });
   }
-  // The same, as far as it waits for keys.
+  // The same, and waits until it reads keys.
   void begin() {
     start();
     ASSERT_TRUE(pty.wait_until([&] { return pty.is_raw() && pty.screen.brackets_pastes(); }));

@@ -17,7 +17,7 @@ struct LineSessions : testing::Test {
                         return std::vector<std::string>{"/help", "/history", "/quit"};
                       }};
 
-  // The last action of the keys that `bytes` are.
+  // The action of the last key in `bytes`.
   Action type(std::string_view bytes) {
     KeyReader reader;
     std::vector<Key> keys;

@@ -103,8 +103,7 @@ TEST(ScreenLine, ClearsTheScreen) {
   EXPECT_EQ(emulated.all(), "> text");
 }
 
-// The rules of the header for the characters of these tests, without clusters and without rows of its own
-// making.
+// A second implementation of the header's rules, for the characters of these tests and without clusters.
 struct Expected {
   std::vector<std::string> rows{""};
   std::size_t cursor_row = 0, cursor_column = 0;

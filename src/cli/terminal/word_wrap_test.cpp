@@ -176,7 +176,7 @@ TEST(WordWrap, SurvivesTheNarrowestTerminals) {
     }
 }
 
-// The same rows by a rule of its own: words of a line, each on the row where it fits.
+// The same rows from a simpler rule: each word of a line goes on the row where it fits.
 std::string filled(std::size_t columns, const std::vector<std::string>& words) {
   std::string text;
   std::size_t column = 0;

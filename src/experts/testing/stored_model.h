@@ -185,7 +185,7 @@ inline WantedExperts random_wanted(std::mt19937& random) {
 }
 
 // Runs random fetches: both orders; hints that are right, wrong, repeated, or for the running layer; leases
-// that are held on; fetches that are dropped half-way.
+// that outlive their fetch; fetches that are dropped half-way.
 inline void live(const StoredModel& model, ExpertStore& store, unsigned seed, int fetches) {
   std::mt19937 random(seed);
   std::uint64_t wanted_in_all = 0;

@@ -2,9 +2,9 @@
 // Runs a model in virtual time: a real scheduler, scripted compute times, and a DriveModel that computes when
 // reads end. Nothing waits, and every run is the same. Test code only. One thread at a time.
 //
-// The layers behave as in layers/moe.cpp: the layer up to its router, then the fetch; the shared expert and
-// the experts in memory while the others are read; then the others as they become ready. As in the engine,
-// the scheduler learns of completions only between operations.
+// A layer runs in the order of layers/moe.cpp: up to its router; the fetch; the shared expert and the experts
+// in memory, while the others are read; then the others as they become ready. As in the engine, the scheduler
+// sees completions only between operations.
 
 #include <algorithm>
 #include <array>

@@ -1,9 +1,10 @@
 #pragma once
-// The layers once more, one token at a time in double precision, straight from their formulas.
+// A second implementation of the layers: one token at a time, in double precision, straight from the
+// formulas.
 //
-// Nothing is shared with the code under test but the decoding of stored weights (tile16::decode_row) and, for
-// positions, Rope, which has tests of its own. A reference takes all rows of one session at once and starts
-// at position 0. Test code only.
+// It shares only two things with the code under test: the decoding of stored weights (tile16::decode_row) and
+// Rope, which has its own tests. A reference takes all rows of one session at once and starts at position 0.
+// Test code only.
 
 #include <algorithm>
 #include <cmath>
@@ -184,7 +185,7 @@ inline Sequence gated_delta_net(const GatedDeltaNetConfig& config, double eps, c
   return y;
 }
 
-// Latent attention without absorbing: every head has keys and values of its own, made of the latent.
+// Latent attention without absorption: each head's keys and values are computed from the latent.
 inline Sequence mla(const MlaConfig& config, double eps, const Weights& weights, const Sequence& x) {
   const Matrix query_down = decoded(weights.matrix("self_attn.q_a_proj"));
   const Matrix query_up = decoded(weights.matrix("self_attn.q_b_proj"));

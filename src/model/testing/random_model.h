@@ -1,8 +1,8 @@
 #pragma once
-// A packed model on disk with random weights, written by hand: no code that packs is involved.
+// A packed model on disk with random weights, written without the packing code.
 //
-// Norm weights are about 1, other vectors about 0, and every matrix keeps the size of what it multiplies. Test code
-// only; one thread at a time.
+// Norm weights are around 1, other vectors around 0, and every matrix preserves the magnitude of its input.
+// Test code only; one thread at a time.
 
 #include <cstddef>
 #include <cstdint>

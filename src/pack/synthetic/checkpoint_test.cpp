@@ -165,7 +165,7 @@ class SmallModel : public testing::TestWithParam<std::tuple<const char*, Synthet
   SyntheticCheckpoint checkpoint = tiny(std::get<1>(GetParam()), 3, std::get<0>(GetParam()));
   SourceModel model = *SourceModel::open(checkpoint, "made/up");
 
-  // The root mean square of every number of a matrix, all of which are finite.
+  // The root mean square of all numbers of a matrix, which must be finite.
   double rms_of(const SourceMatrix& matrix, const std::string& name) {
     double sum = 0;
     const Status status = decode_rows(model.catalog(), matrix, name,

@@ -70,7 +70,7 @@ TEST(SyntheticPattern, OfAnotherKeyIsAnother) {
   EXPECT_EQ(synthetic_key(1, "a"), synthetic_key(1, "a"));
 }
 
-// The bytes of a seed are promised: a model that was made again must be the same model.
+// The bytes of a seed never change: a model that is generated again must be the same model.
 TEST(SyntheticPattern, StaysWhatItWas) {
   const std::uint64_t key = synthetic_key(1, "model.norm.weight");
   EXPECT_EQ(key, 315180491334517350u);

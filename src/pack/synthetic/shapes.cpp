@@ -63,7 +63,7 @@ constexpr std::string_view kQwen35B = R"({
   "tie_word_embeddings": false
 })";
 
-// The differences to the smaller model.
+// The differences from the smaller model.
 constexpr std::string_view kQwen397B = R"({
   "text_config": {
     "hidden_size": 4096,

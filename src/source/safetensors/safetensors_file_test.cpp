@@ -1,4 +1,4 @@
-// Reading a header from a file: how much is read, and what happens when reading fails.
+// Reading a header from a file: how much is read, and the errors when reading fails.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ struct SafetensorsFile : testing::Test {
     EXPECT_TRUE(file) << file.error().message();
     return *std::move(file);
   }
-  // The message of the error that reading the header of a file with this content gives.
+  // The error message from reading the header of a file with this content.
   std::string refusal(std::string_view content) {
     path = temporary.write("bad.safetensors", content);
     const auto header = read_safetensors_header(*open(), FileId(0));

@@ -108,7 +108,7 @@ TEST(SafetensorsHeader, RejectsTooManyTensors) {
 
 TEST(SafetensorsHeader, FindsAnOverlapWhereverItIs) {
   EXPECT_TRUE(rc::check([] {
-    // Tensors of one byte each, all but one side by side, that one moved onto another.
+    // Tensors of one byte each, side by side, except one that may be moved onto another.
     const auto count = *rc::gen::inRange<std::uint64_t>(2, 20);
     const auto moved = *rc::gen::inRange<std::uint64_t>(0, count);
     const auto onto = *rc::gen::inRange<std::uint64_t>(0, count);
