@@ -20,8 +20,7 @@ struct DeltaNet {
 
   MF_INLINE const float* input_row(const ConvArgs& args, std::size_t row) {
     const std::size_t history = args.width - 1;
-    return row < history ? args.state_in + row * args.state_stride
-                          : args.x + (row - history) * args.x_stride;
+    return row < history ? args.state_in + row * args.state_stride : args.x + (row - history) * args.x_stride;
   }
 
   // Taps [first, last) of channels [at, at + count).
