@@ -59,7 +59,7 @@ if(CMAKE_UNITY_BUILD AND MOEFLUX_TESTS)
 endif()
 if(CMAKE_UNITY_BUILD)
   # In a unity build every source is an included file, but its types are still local to it.
-  target_compile_options(moeflux_options INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+  target_compile_options(moeflux_options INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
 endif()
 function(moeflux_alone)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
