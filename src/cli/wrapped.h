@@ -1,5 +1,6 @@
 #pragma once
-// Lays out text in the columns of a page. Pure functions; any thread.
+// Lays out labeled text on the pages of `inspect` and `doctor`. Replies are wrapped by terminal/word_wrap.h.
+// Pure functions; any thread.
 
 #include <cstddef>
 #include <string>

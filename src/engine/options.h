@@ -35,7 +35,7 @@ struct EngineOptions {
 
   // Size of the cache that experts are streamed through; 0: what the memory plan leaves, at most all experts.
   std::uint64_t expert_cache_bytes = 0;
-  std::optional<DriveChoice> drive = {};  // nullopt: chosen by the machine's memory
+  std::optional<DriveChoice> drive = {};  // nullopt: chosen by what fits in memory
   bool prefetches = true;                 // reads guessed experts while the drive is idle
   bool verifies_reads = false;
   // Switches for the store's techniques, so that a benchmark can measure each, and fault injection for tests.
@@ -45,7 +45,7 @@ struct EngineOptions {
   std::function<Result<std::unique_ptr<ExpertSource>>(const PackedModel&)> experts = {};
   std::uint64_t experts_bytes = 0;
 
-  TraceBuffer* trace = nullptr;           // receives what happens when; outlives the engine; null: none
+  TraceBuffer* trace = nullptr;           // collects the timeline; outlives the engine; null: none
   std::function<void()> after_step = {};  // called after every step, also a failed one; may drain the trace
 };
 

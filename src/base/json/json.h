@@ -6,8 +6,8 @@
 // (tokenizer_config.json has "model_max_length": 1000000000000000019884624838656). The limits bound memory
 // and time for any input.
 //
-// Within the default limits, parsing takes at most 67 MB in addition to the text. That is the peak of live
-// allocations over thirteen hostile documents (json_memory_test.cpp), for {"aaaa":"","aaab":"",...};
+// Within the default limits, parsing takes at most 67 MB in addition to the text: the highest peak of live
+// allocations of thirteen hostile documents (json_memory_test.cpp), reached by {"aaaa":"","aaab":"",...}.
 // [0,0,...] takes 17 MB, ["","",...] 38 MB and [[],[],...] 32 MB. Without the limit on values, 4 MiB of
 // ["","",...] took 108 MB of resident memory. The slowest document takes 0.2 s; the time is O(n log n) in the
 // keys of an object.

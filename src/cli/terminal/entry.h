@@ -1,5 +1,5 @@
 #pragma once
-// When a text of possibly several lines is complete, and its content.
+// Decides when entered text, which may span lines, is complete, and extracts its content.
 //
 // A line that ends in a backslash (an odd number of them) continues on the next. A text that begins with """
 // continues until """ closes it; the quotes are not part of the content. Pure functions; any thread.
@@ -11,7 +11,7 @@ namespace moeflux::cli {
 
 enum class EntryState {
   complete,
-  ends_in_backslash,  // which a newline replaces
+  ends_in_backslash,  // continues on the next line; a newline replaces the backslash
   in_block,           // a """ is open
 };
 

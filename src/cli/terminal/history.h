@@ -28,7 +28,7 @@ class History {
   void add(std::string_view entry);
   const std::deque<std::string>& entries() const { return entries_; }
 
-  // Adds the entries of the file. A missing file has none. Of a file that is too long, only its end counts.
+  // Adds the entries of the file. A missing file has none. If the file is too long, only its end is read.
   Status load(const std::filesystem::path& path);
   // Replaces the file's content with all entries.
   Status save(const std::filesystem::path& path) const;
@@ -39,15 +39,15 @@ class History {
   std::deque<std::string> entries_;
 };
 
-// A walk through a history from a draft that is not part of it. Requires: the History outlives it and does
-// not change meanwhile.
+// Steps through a history, beginning at a draft that is not part of it. Requires: the History outlives it and
+// does not change meanwhile.
 class HistoryWalk {
  public:
   explicit HistoryWalk(const History& history) : history_(&history), at_(history.entries().size()) {}
 
-  // The previous entry; nullopt at the oldest. If `current` is the draft, it is kept for the way back.
+  // The previous entry; nullopt at the oldest. At the draft, `current` is saved and newer() returns it later.
   std::optional<std::string_view> older(std::string_view current);
-  // The next entry, at last the draft; nullopt at the draft.
+  // The next entry, or the draft after the newest entry; nullopt at the draft.
   std::optional<std::string_view> newer();
 
  private:

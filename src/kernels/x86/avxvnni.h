@@ -1,5 +1,5 @@
 #pragma once
-// AVX-VNNI: AVX2 whose integer products are one instruction each and do not saturate.
+// AVX-VNNI: AVX2 with integer dot products that take one instruction each and do not saturate.
 
 #include "kernels/x86/avx2.h"
 

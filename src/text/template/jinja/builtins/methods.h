@@ -1,8 +1,8 @@
 #pragma once
 // The methods of strings, dicts and lists that templates may call. One thread at a time.
 //
-// Methods that change a list or a dict are known by name and refused, as in the sandbox that Hugging Face
-// uses.
+// Methods that change a list or a dict are recognized by name and refused, as in the sandbox that Hugging
+// Face uses.
 
 #include <string_view>
 
@@ -13,7 +13,7 @@ namespace moeflux::jinja {
 class Evaluation;
 
 bool has_method(const Value& self, std::string_view name);
-// Whether the method is known and forbidden because it changes its object.
+// Whether the method is one of those that are refused because they change their object.
 bool changes_object(const Value& self, std::string_view name);
 Result<Value> call_method(Evaluation& evaluation, const Value& self, std::string_view name,
                           const Arguments& arguments);
