@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "cli/console.h"
 #include "cli/terminal/interrupt.h"
 #include "cli/terminal/terminal.h"
 #include "cli/terminal/utf8.h"
@@ -62,7 +63,10 @@ StandardTerminal::~StandardTerminal() {
   (void)history_.save(history_file_);
 }
 
-Result<Line> StandardTerminal::read_line() { return editor_.read({"> ", "... "}); }
+Result<Line> StandardTerminal::read_line() {
+  output_.end_text();
+  return editor_.read({"> ", "... "});
+}
 
 std::string StandardTerminal::dimmed(std::string_view text) const {
   return has_style_ ? fmt::format("{}{}{}", kDim, text, kPlain) : std::string(text);
@@ -77,10 +81,10 @@ Status StandardTerminal::write(std::string_view text, Style style) {
 void StandardTerminal::note(std::string_view line) {
   progress("");
   if (!is_terminal_) {
-    (void)write_all(STDERR_FILENO, std::string(line) + "\n");
+    print_note(line);
     return;
   }
-  const std::string text = output_.bytes_for(clean_utf8(line));
+  const std::string text = output_.note_bytes(clean_utf8(line));
   (void)write_all(STDOUT_FILENO, dimmed(text) + output_.bytes_for("\n"));
 }
 

@@ -16,6 +16,9 @@ namespace moeflux::cli {
 // Prints "moeflux: MESSAGE" to standard error.
 void complain(std::string_view message);
 
+// Prints `note` and a newline to standard error. On a terminal, its fields, "a · b", stay whole.
+void print_note(std::string_view note);
+
 // Complains about `error` on one line, even if a path or a name in it contains newlines.
 ExitCode report(const Error& error);
 

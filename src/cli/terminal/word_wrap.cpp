@@ -98,16 +98,19 @@ void WordWrap::add_space(std::size_t count, std::string& out) {
 void WordWrap::end_line(std::string& out) {
   out += '\n';
   if (line_start_ == LineStart::fence) {
-    if (open_fence_ == 0)
-      open_fence_ = marker_;
-    else if (open_fence_ == marker_)
-      open_fence_ = 0;
+    const bool ends_block =
+        is_fence_alone_ && marker_ == open_fence_.character && fence_length_ >= open_fence_.length;
+    if (open_fence_.character == 0)
+      open_fence_ = {marker_, fence_length_};
+    else if (ends_block)
+      open_fence_ = {};
   }
   column_ = 0;
   previous_ = 0;
   line_start_ = LineStart::spaces;
   indent_ = marker_length_ = fence_length_ = 0;
   marker_ = 0;
+  is_fence_alone_ = true;
   begin_word();
 }
 
@@ -158,11 +161,20 @@ void WordWrap::read_line_start(char32_t c) {
         line_start_ = LineStart::passed;
       }
       return;
-    case LineStart::fence:
-      // ```code``` within one line is no fence.
-      if (c == U'`' && marker_ == U'`' && previous_ != U'`') line_start_ = LineStart::passed;
-      return;
+    case LineStart::fence: return read_fence(c);
     case LineStart::passed: return;
+  }
+}
+
+// A fence may be longer than kFenceLength; then only one that is at least as long ends its block. ```code```
+// within one line is no fence.
+void WordWrap::read_fence(char32_t c) {
+  if (c == marker_ && previous_ == marker_ && is_fence_alone_) {
+    ++fence_length_;
+  } else if (c == U'`' && marker_ == U'`') {
+    line_start_ = LineStart::passed;
+  } else if (c != U' ' && c != U'\t') {
+    is_fence_alone_ = false;
   }
 }
 

@@ -25,12 +25,20 @@ class WordWrap {
   // without control characters other than LF and TAB.
   std::string write(std::string_view text);
 
+  // The text is complete: a code block that is still open in it does not continue in the next text.
+  void end_text() { open_fence_ = {}; }
+
   // The terminal was resized. The word being written stays where it is.
   void resize(std::size_t columns);
 
  private:
   // What the start of a line has shown so far.
   enum class LineStart { spaces, list_marker, fence, passed };
+  // Three or more backticks or tildes that begin or end a code block.
+  struct Fence {
+    char32_t character = 0;  // 0: none
+    std::size_t length = 0;
+  };
 
   void add(std::string_view bytes, char32_t code_point, std::string& out);
   void add_space(std::size_t count, std::string& out);
@@ -40,7 +48,8 @@ class WordWrap {
   // row.
   bool wrap(std::string& out);
   void read_line_start(char32_t code_point);
-  bool is_verbatim() const { return open_fence_ != 0 || line_start_ == LineStart::fence; }
+  void read_fence(char32_t code_point);
+  bool is_verbatim() const { return open_fence_.character != 0 || line_start_ == LineStart::fence; }
   bool may_break_before(char32_t code_point);
   std::size_t hanging_indent() const;
 
@@ -56,7 +65,8 @@ class WordWrap {
   std::size_t indent_ = 0;  // of the rows that continue this line
   std::size_t marker_length_ = 0, fence_length_ = 0;
   char32_t marker_ = 0;
-  char32_t open_fence_ = 0;  // '`' or '~' inside a code block
+  bool is_fence_alone_ = true;  // nothing but spaces follows the fence of this line
+  Fence open_fence_;            // of the code block around this line
 };
 
 }  // namespace moeflux::cli

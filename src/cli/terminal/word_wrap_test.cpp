@@ -150,6 +150,34 @@ TEST(WordWrap, LeavesCodeBlocksToTheTerminal) {
   EXPECT_EQ(shown(10, "```a``` b\none two three"), "```a``` b\none two\nthree") << "a span is no block";
 }
 
+TEST(WordWrap, EndsACodeBlockOnlyAtAFenceAsLongAsItsFirst) {
+  EXPECT_EQ(shown(10, "````\n```\none two three\n````\none two three"),
+            "````\n```\none two th\nree\n````\none two\nthree");
+  EXPECT_EQ(shown(10, "```\none two three\n`````\none two three"),
+            "```\none two th\nree\n`````\none two\nthree");
+  EXPECT_EQ(shown(10, "```\n```c\none two three"), "```\n```c\none two th\nree") << "this fence opens";
+}
+
+TEST(WordWrap, LeavesAnOpenCodeBlockBehindAtTheEndOfItsText) {
+  WordWrap wrap(10);
+  wrap.write("```\none two three\n");
+  EXPECT_EQ(wrap.write("one two three\n"), "one two three\n") << "left to the terminal, which breaks the row";
+  wrap.end_text();
+  EXPECT_EQ(wrap.write("one two three\n"), WordWrap(10).write("one two three\n"));
+  EXPECT_EQ(wrap.write("```\none two three\n"), "```\none two three\n") << "a fence opens a block again";
+}
+
+TEST(WordWrap, TellsListItemsFromOtherBeginnings) {
+  EXPECT_EQ(shown(12, "+ one two three"), "+ one two\n  three");
+  EXPECT_EQ(shown(12, "3) one two three"), "3) one two\n   three");
+  EXPECT_EQ(shown(12, "**bold** one two"), "**bold** one\ntwo");
+  EXPECT_EQ(shown(12, "--- one two three"), "--- one two\nthree");
+  EXPECT_EQ(shown(12, "12.5 one two three"), "12.5 one two\nthree");
+  EXPECT_EQ(shown(12, "- 日本 日本 日本"), "- 日本 日本\n  日本");
+  EXPECT_EQ(shown(9, "- e\u0301te\u0301 e\u0301te\u0301 a"), "- e\u0301te\u0301 e\u0301te\u0301\n  a")
+      << "marks take no cell";
+}
+
 TEST(WordWrap, ExpandsTabsToSpaces) {
   EXPECT_EQ(shown(20, "a\tb"), "a       b");
   EXPECT_EQ(shown(10, "a\tbcd"), "a\nbcd");

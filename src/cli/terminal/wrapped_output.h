@@ -1,5 +1,5 @@
 #pragma once
-// Formats replies for standard output: wrapped at words on a terminal, unchanged in a file or a pipe. One
+// Formats replies and notes for an output: wrapped at words on a terminal, unchanged in a file or a pipe. One
 // thread at a time.
 
 #include <optional>
@@ -19,6 +19,10 @@ class WrappedOutput {
 
   // The bytes to write for `text`. Where wraps(), requires what WordWrap::write() requires.
   std::string bytes_for(std::string_view text);
+  // The same for a note, which is a text of its own. Rows of fields, "a · b", break between the fields.
+  std::string note_bytes(std::string_view note);
+  // The text is complete; the next one begins a row.
+  void end_text();
 
  private:
   int output_;
