@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -12,8 +11,7 @@
 
 #include "base/ids.h"
 #include "experts/expert_statistics.h"
-#include "layers/routing_override.h"
-#include "layers/step_observer.h"
+#include "layers/step.h"
 
 namespace moeflux {
 
@@ -37,12 +35,6 @@ struct Segment {
     }
     return 0;
   }
-};
-
-struct StepOptions {
-  StepObserver* observer = nullptr;
-  const std::atomic<bool>* cancel = nullptr;  // read before every layer
-  RoutingOverride* routing = nullptr;         // replaces the routers' choices; for benchmarks
 };
 
 // Work, counted where it begins, and the time it took.

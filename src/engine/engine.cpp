@@ -152,12 +152,12 @@ SnapshotIdentity Engine::snapshot_identity() const {
   return identity;
 }
 
-Status Engine::check_tokens(const Session& session, std::span<const TokenId> tokens) const {
+Status Engine::check_tokens(std::uint32_t position, std::span<const TokenId> tokens) const {
   MF_TRY_STATUS(check_vocabulary(tokens, config().vocabulary));
-  if (session.position() + std::uint64_t{tokens.size()} > session.context())
+  if (position + std::uint64_t{tokens.size()} > options_.context)
     return Error(ErrorCode::context_full,
                  fmt::format("{} tokens at position {} do not fit into a context of {}", tokens.size(),
-                             session.position(), session.context()));
+                             position, options_.context));
   return {};
 }
 
@@ -174,7 +174,7 @@ Status Engine::check(std::span<const Segment> batch) const {
     for (std::size_t j = 0; j < i; ++j)
       if (batch[j].session == segment.session)
         return Error(ErrorCode::invalid_argument, "a session may appear only once in a batch");
-    MF_TRY_STATUS(check_tokens(*segment.session, segment.tokens));
+    MF_TRY_STATUS(check_tokens(segment.session->position(), segment.tokens));
     MF_REQUIRE(segment.out.size() == segment.logits_rows() * config().vocabulary,
                "room for the logits that are wanted");
     rows += segment.tokens.size();
@@ -200,10 +200,9 @@ Result<StepStatistics> Engine::reserve_and_run(std::span<const Segment> batch, c
   return run(batch, options);
 }
 
-Status Engine::prepare(Session& session, std::span<const TokenId> tokens) {
+Status Engine::reserve(Session& session, std::size_t rows) {
   const Lock lock(mutex_);
-  MF_TRY_STATUS(check_tokens(session, tokens));
-  return session.state_.reserve(static_cast<std::uint32_t>(tokens.size()));
+  return session.state_.reserve(static_cast<std::uint32_t>(rows));
 }
 
 void Engine::abandon(Session& session) {
@@ -233,9 +232,7 @@ Result<StepStatistics> Engine::run(std::span<const Segment> batch, const StepOpt
     rows += segments[i].rows();
   }
   Step step = step_over(ops, *experts_, segments);
-  step.observer = options.observer;
-  step.routing = options.routing;
-  step.cancel = options.cancel;
+  step.options = options;
   hint_experts(step);
   MF_TRY_STATUS(forward(step));
   for (const Segment& segment : batch) segment.session->state_.commit();

@@ -85,17 +85,17 @@ class Engine : public std::enable_shared_from_this<Engine> {
   Status make_executor();
 
   friend class Session;
-  // Checks `tokens` for Session::extend and reserves memory for all of them; abandon() gives back what no
-  // step used.
-  Status prepare(Session& session, std::span<const TokenId> tokens) MF_EXCLUDES(mutex_);
+  // Reserves memory for the session's next `rows` positions; abandon() gives back what no step used.
+  Status reserve(Session& session, std::size_t rows) MF_EXCLUDES(mutex_);
   void abandon(Session& session) MF_EXCLUDES(mutex_);
-  Status check_tokens(const Session& session, std::span<const TokenId> tokens) const;
+  // Whether a session at `position` can run `tokens`: their ids, and room in the context.
+  Status check_tokens(std::uint32_t position, std::span<const TokenId> tokens) const;
   Status check(std::span<const Segment> batch) const;
   Result<StepStatistics> reserve_and_run(std::span<const Segment> batch, const StepOptions& options)
       MF_REQUIRES(mutex_);
   Result<StepStatistics> run(std::span<const Segment> batch, const StepOptions& options) MF_REQUIRES(mutex_);
 
-  // A step with the engine's own options; observer, routing and cancel are not set.
+  // A step with the engine's own options; Step::options is not set.
   Step step_over(Ops& ops, ExpertSource& experts, std::span<const StepSegment> segments) const;
   // Runs `step` through the model and writes its logits; fills Step::rope. Also runs steps that only measure.
   Status forward(Step step) const;

@@ -51,12 +51,12 @@ Status Engine::forward(Step step) const {
     ops.embed(embedding_, segment.tokens, residual.some(segment.first_row, segment.rows()));
   observe(step, StepPoint::embedding, LayerId(0), residual);
   for (std::uint32_t i = 0; i < layers_.size(); ++i) {
-    if (step.cancel != nullptr && step.cancel->load(std::memory_order_relaxed))
+    if (step.options.cancel != nullptr && step.options.cancel->load(std::memory_order_relaxed))
       return Error(ErrorCode::cancelled, "the step was cancelled");
-    if (step.observer != nullptr) {
+    if (step.options.observer != nullptr) {
       const Ops::Scope replacing(ops);
       const std::span<float> rows = ops.take_host<float>(std::size_t{step.rows} * residual.cols);
-      if (step.observer->replace_residual(LayerId(i), rows, residual.cols)) ops.write(rows, residual);
+      if (step.options.observer->replace_residual(LayerId(i), rows, residual.cols)) ops.write(rows, residual);
     }
     sweep_ahead(step, i);
     MF_TRY_STATUS(layers_[i].forward(step, residual));

@@ -75,7 +75,7 @@ Result<std::uint64_t> Engine::measure_workspace() const {
                        .logits_rows = 1,
                        .logits = logits};
     Step step = step_over(ops, experts, segments);
-    step.observer = &observer;
+    step.options.observer = &observer;
     MF_TRY_STATUS(forward(step));
     most = std::max<std::uint64_t>(most, ops.workspace().high_water());
   }

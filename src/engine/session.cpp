@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/sizes.h"
 #include "io/atomic_file.h"
 
 namespace moeflux {
@@ -32,18 +33,56 @@ Result<StepStatistics> Session::extend(std::span<const TokenId> tokens, std::spa
 
 Result<StepStatistics> Session::extend(std::span<const TokenId> tokens, std::span<float> logits,
                                        const ExtendOptions& options, StepProgress progress) {
-  MF_REQUIRE(logits.empty() || logits.size() == engine_->config().vocabulary, "room for one row of logits");
+  if (tokens.empty()) return StepStatistics();
+  MF_TRY_STATUS(engine_->check_tokens(position(), tokens));
+  MF_TRY_STATUS(engine_->reserve(*this, tokens.size()));
+  return run_steps(tokens, logits, options, progress);
+}
+
+Result<StepStatistics> Session::replace_after(std::uint32_t kept, std::span<const TokenId> tokens,
+                                              std::span<float> logits, const ExtendOptions& options,
+                                              StepProgress progress) {
+  MF_REQUIRE(kept <= position(), "a session keeps positions that it has");
+  if (kept == position()) return extend(tokens, logits, options, progress);
+  MF_TRY_STATUS(engine_->check_tokens(kept, tokens));
+  const std::uint64_t needed_bytes = state_.shape().kv_bytes(kept + std::uint64_t{tokens.size()});
+  if (needed_bytes > engine_->kv_pool().budget_bytes())
+    return Error(
+        ErrorCode::out_of_memory,
+        fmt::format("{} tokens at position {} need {} for keys and values; the budget is {}", tokens.size(),
+                    kept, human_bytes(needed_bytes), human_bytes(engine_->kv_pool().budget_bytes())));
+  MF_TRY(Replay replay, plan_replay(kept));
+  replay.tokens.insert(replay.tokens.end(), tokens.begin(), tokens.end());
+  go_back_to_begin(replay);
+  checkpoints_.drop_after(kept);
+  MF_TRY_STATUS(engine_->reserve(*this, replay.tokens.size()));
+  return run_steps(replay.tokens, logits, options, progress);
+}
+
+Result<StepStatistics> Session::run_steps(std::span<const TokenId> tokens, std::span<float> logits,
+                                          const ExtendOptions& options, StepProgress progress) {
+  const std::size_t vocabulary = engine_->config().vocabulary;
+  const std::span<float> every_row = options.logits_of_step;
+  MF_REQUIRE(logits.empty() || logits.size() == vocabulary, "room for one row of logits");
+  MF_REQUIRE(every_row.empty() || (logits.empty() && every_row.size() >= vocabulary),
+             "the logits of every row or of the last, and room for at least one row");
+  std::size_t most_rows = engine_->options().step_rows;
+  if (!every_row.empty()) most_rows = std::min(most_rows, every_row.size() / vocabulary);
+
   StepStatistics total;
-  if (tokens.empty()) return total;
-  MF_TRY_STATUS(engine_->prepare(*this, tokens));
   const std::uint64_t end = position() + std::uint64_t{tokens.size()};
   while (position() < end) {
     const std::uint64_t step_end =
         options.checkpoint_at > position() && options.checkpoint_at < end ? options.checkpoint_at : end;
-    const auto rows = std::min<std::size_t>(step_end - position(), engine_->options().step_rows);
-    const bool is_last = rows == tokens.size() && !logits.empty();
-    const Segment segment{this, tokens.first(rows), is_last ? WantedLogits::last : WantedLogits::none,
-                          is_last ? logits : std::span<float>()};
+    const auto rows = std::min<std::size_t>(step_end - position(), most_rows);
+    Segment segment{this, tokens.first(rows), WantedLogits::none, {}};
+    if (!every_row.empty()) {
+      segment.logits = WantedLogits::all;
+      segment.out = every_row.first(rows * vocabulary);
+    } else if (rows == tokens.size() && !logits.empty()) {
+      segment.logits = WantedLogits::last;
+      segment.out = logits;
+    }
     MF_TRY(const StepStatistics statistics, engine_->step({&segment, 1}, options.step));
     total += statistics;
     tokens = tokens.subspan(rows);
@@ -90,34 +129,45 @@ Result<StepStatistics> Session::rewind(std::uint32_t position, const StepOptions
     return Error(ErrorCode::invalid_argument,
                  fmt::format("cannot go back to position {}: the session is at {}", position, now));
   if (position == now) return StepStatistics();
-  history_.forget();
-  if (state_.can_truncate()) {
-    state_.truncate(position);
+  MF_TRY(const Replay replay, plan_replay(position));
+  if (replay.begin == position) {
+    go_back_to_begin(replay);
     checkpoints_.drop_after(position);
     return StepStatistics();
   }
-  const Snapshot* const base = checkpoints_.deepest_up_to(position);
-  const std::uint32_t begin = base != nullptr ? base->position() : 0;
-  if (begin < position && begin < tokens_begin())
-    return Error(ErrorCode::tokens_unknown, fmt::format("cannot go back to position {}: tokens before {} are "
-                                                        "unknown, and the last checkpoint before it is at {}",
-                                                        position, tokens_begin(), begin));
-  const std::span<const TokenId> again = begin < position
-                                             ? tokens().subspan(begin - tokens_begin(), position - begin)
-                                             : std::span<const TokenId>();
-  const std::vector<TokenId> tokens_again(again.begin(), again.end());
   MF_TRY(const Snapshot before, snapshot());
-  if (base != nullptr)
-    state_.restore(*base);
-  else
-    state_.clear();
-  Result<StepStatistics> run = extend(tokens_again, {}, options);
+  go_back_to_begin(replay);
+  Result<StepStatistics> run = extend(replay.tokens, {}, options);
   if (!run) {
     state_.restore(before);
     return std::move(run).error().during(fmt::format("going back to position {}", position));
   }
   checkpoints_.drop_after(position);
   return run;
+}
+
+Result<Session::Replay> Session::plan_replay(std::uint32_t position) {
+  if (state_.can_truncate()) return Replay{position, nullptr, {}};
+  const Snapshot* const base = checkpoints_.deepest_up_to(position);
+  Replay replay{base != nullptr ? base->position() : 0, base, {}};
+  if (replay.begin == position) return replay;
+  if (replay.begin < tokens_begin())
+    return Error(ErrorCode::tokens_unknown, fmt::format("cannot go back to position {}: tokens before {} are "
+                                                        "unknown, and the last checkpoint before it is at {}",
+                                                        position, tokens_begin(), replay.begin));
+  const auto again = tokens().subspan(replay.begin - tokens_begin(), position - replay.begin);
+  replay.tokens.assign(again.begin(), again.end());
+  return replay;
+}
+
+void Session::go_back_to_begin(const Replay& replay) {
+  history_.forget();
+  if (state_.can_truncate())
+    state_.truncate(replay.begin);
+  else if (replay.base != nullptr)
+    state_.restore(*replay.base);
+  else
+    state_.clear();
 }
 
 Status Session::rewind_strict(std::uint32_t position) {

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "base/function_ref.h"
 #include "base/ids.h"
@@ -29,6 +30,9 @@ struct ExtendOptions {
   // Keeps a checkpoint at this position if it lies strictly between the positions before and after extend().
   // Best effort: if there is no memory for the checkpoint, a later rewind() reruns more tokens.
   std::uint32_t checkpoint_at = 0;
+  // Room for the logits of every token of a step: [rows][vocabulary]. If not empty, a step has at most `rows`
+  // tokens, and its logits are here when `progress` is called. For measurements.
+  std::span<float> logits_of_step = {};
 };
 
 // Called after each step of an extend() with what that step did. An error stops extend(), which returns it.
@@ -56,6 +60,14 @@ class Session {
                                 const StepOptions& options = {});
   Result<StepStatistics> extend(std::span<const TokenId> tokens, std::span<float> logits,
                                 const ExtendOptions& options, StepProgress progress);
+  // Goes back to `kept`, at most position(), and runs `tokens` from there like extend(). A session with
+  // recurrent layers first runs its own tokens again from its last checkpoint at or before `kept`. Everything
+  // is checked before the first step, for those tokens too, and after a failed check the session is where it
+  // was. The exception: if other sessions leave too little memory, the positions after `kept` have been given
+  // up to make room, and a session with recurrent layers stands at that checkpoint.
+  Result<StepStatistics> replace_after(std::uint32_t kept, std::span<const TokenId> tokens,
+                                       std::span<float> logits, const ExtendOptions& options,
+                                       StepProgress progress);
   // Returns position_mismatch unless the session is at `position`.
   Status expect_position(std::uint32_t position) const;
 
@@ -99,6 +111,18 @@ class Session {
  private:
   friend class Engine;
   Session(std::shared_ptr<Engine> engine, SessionState state, ExpertHistory history);
+
+  // How to get back to an earlier position: the state to begin at, and the session's own tokens from there.
+  struct Replay {
+    std::uint32_t begin = 0;
+    const Snapshot* base = nullptr;  // null: the state is truncated, or begins at position 0
+    std::vector<TokenId> tokens;
+  };
+  Result<Replay> plan_replay(std::uint32_t position);
+  void go_back_to_begin(const Replay& replay);
+  // Runs `tokens`, for which memory is reserved, in steps.
+  Result<StepStatistics> run_steps(std::span<const TokenId> tokens, std::span<float> logits,
+                                   const ExtendOptions& options, StepProgress progress);
 
   std::shared_ptr<Engine> engine_;  // destroyed last: it owns the blocks
   SessionState state_;

@@ -43,36 +43,30 @@ class PromptReader {
     const std::span<const TokenId> tokens = prompt_.tokens;
     const auto total = static_cast<std::uint32_t>(tokens.size());
     statistics.prompt_tokens = total;
-    MF_TRY_STATUS(go_back(statistics));
-    const std::uint32_t kept = session_.position();
-    listener_.read_prompt(kept, total);
+    const std::uint32_t kept = kept_tokens();
+    std::uint32_t ran = 0;  // rows, committed behind the position where the session began
     const auto after_step = [&](const StepStatistics& step) -> Status {
       statistics.steps += step;
+      ran += static_cast<std::uint32_t>(step.rows);
       listener_.read_prompt(session_.position(), total);
       if (!listener_.wants_more()) return listener_stopped();
       return {};
     };
-    const ExtendOptions options{step_, prompt_.stable_tokens};
-    MF_TRY_STATUS(session_.extend(tokens.subspan(kept), logits, options, after_step));
+    const ExtendOptions options{.step = step_, .checkpoint_at = prompt_.stable_tokens};
+    listener_.read_prompt(kept, total);
+    MF_TRY_STATUS(session_.replace_after(kept, tokens.subspan(kept), logits, options, after_step));
+    statistics.reused_tokens = session_.position() - ran;
     return {};
   }
 
  private:
-  // To the last position that the session and the prompt share. The last token of the prompt always runs: its
+  // The first tokens of the prompt that the session has seen. The last token of the prompt always runs: its
   // logits are wanted.
-  Status go_back(GenerationStatistics& statistics) {
+  std::uint32_t kept_tokens() const {
     const std::span<const TokenId> tokens = prompt_.tokens;
     const bool knows_all = session_.tokens_begin() == 0;
     const std::uint32_t common = knows_all ? common_prefix(session_.tokens(), tokens) : 0;
-    const auto kept = std::min(common, static_cast<std::uint32_t>(tokens.size()) - 1);
-    if (kept == 0) {
-      session_.clear();
-      return {};
-    }
-    MF_TRY(const StepStatistics again, session_.rewind(kept, step_));
-    statistics.steps += again;
-    statistics.reused_tokens = kept - static_cast<std::uint32_t>(again.rows);
-    return {};
+    return std::min(common, static_cast<std::uint32_t>(tokens.size()) - 1);
   }
 
   Session& session_;

@@ -297,7 +297,7 @@ TEST_F(SoftmaxMoeLayer, VisitsTheExpertsOfAnOverrideAndRecordsThoseOfTheLastRow)
     segment.history = &history;
     Step step{.ops = given.ops, .experts = given.experts, .segments = {&segment, 1}, .rows = given.rows};
     step.experts_per_token = 2;
-    step.routing = &first_experts;
+    step.options.routing = &first_experts;
     return layer.forward(step, layer_id, x, y);
   });
   EXPECT_TRUE(std::ranges::equal(history.of(layer_id), std::vector{0u, 1u}));

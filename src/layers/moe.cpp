@@ -97,8 +97,8 @@ Status Moe::forward(const Step& step, LayerId layer, const Input& x, Rows y) con
 
   Choices choices(ops, step.rows, config_.experts, rule.experts_per_token);
   MF_TRY_STATUS(route(step, layer, rule, x, choices));
-  if (step.observer != nullptr)
-    step.observer->chose(layer, choices.experts, choices.weights, choices.per_token);
+  if (step.options.observer != nullptr)
+    step.options.observer->chose(layer, choices.experts, choices.weights, choices.per_token);
   for (const StepSegment& segment : step.segments)
     if (segment.history != nullptr)
       segment.history->record(layer, choices.of_row(segment.first_row + segment.rows() - 1));
@@ -138,8 +138,9 @@ Status Moe::route(const Step& step, LayerId layer, const RouterRule& rule, const
   observe(step, StepPoint::router_logits, layer, logits);
   if (Status routed = ops.route(rule, logits, choices.experts, choices.weights); !routed)
     return std::move(routed).error().during(fmt::format("layer {}", layer.index()));
-  if (step.routing != nullptr)
-    step.routing->choose(layer, config_.experts, rule.experts_per_token, choices.experts, choices.weights);
+  if (step.options.routing != nullptr)
+    step.options.routing->choose(layer, config_.experts, rule.experts_per_token, choices.experts,
+                                 choices.weights);
   return {};
 }
 
@@ -165,6 +166,7 @@ Status Moe::visit_any_order(const Step& step, Fetch& fetch, const Choices& choic
     }
     if (count == 0) break;
     const TraceSpan span(step.trace, "experts", fetch.layer().index());
+    // Also submits reads that are due: Ops calls ExpertSource::advance_reads after every product.
     ops.visit(std::span(visits).first(count), x, partials);
     for (std::size_t i = 0; i < count; ++i) leases[i].reset();
   }
@@ -184,6 +186,7 @@ Status Moe::visit_ascending(const Step& step, Fetch& fetch, const Choices& choic
   std::uint32_t rows = 0;
   const auto visit_all = [&] {
     const TraceSpan span(step.trace, "experts", fetch.layer().index());
+    // Also submits reads that are due, as in visit_any_order().
     step.ops.visit_adding(std::span(visits).first(count), x, y);
     for (std::size_t i = 0; i < count; ++i) leases[i].reset();
     count = rows = 0;

@@ -58,11 +58,11 @@ std::span<const RecurrentSegment> delta_segments(const Step& step, LayerId layer
 }
 
 void observe(const Step& step, StepPoint point, LayerId layer, const Rows& rows) {
-  if (step.observer == nullptr) return;
+  if (step.options.observer == nullptr) return;
   const Ops::Scope scope(step.ops);
   const std::span<float> copy = step.ops.take_host<float>(std::size_t{rows.count} * rows.cols);
   step.ops.read(rows, copy);
-  step.observer->saw(point, layer, copy, rows.cols);
+  step.options.observer->saw(point, layer, copy, rows.cols);
 }
 
 }  // namespace moeflux

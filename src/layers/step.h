@@ -33,6 +33,13 @@ struct StepSegment {
   SegmentRows in_batch() const { return {first_row, rows()}; }
 };
 
+// What the caller of a step may add to it. Null: nothing.
+struct StepOptions {
+  StepObserver* observer = nullptr;
+  const std::atomic<bool>* cancel = nullptr;  // read before every layer
+  RoutingOverride* routing = nullptr;         // replaces the routers' choices; for benchmarks
+};
+
 struct Step {
   Ops& ops;
   ExpertSource& experts;
@@ -40,11 +47,9 @@ struct Step {
   std::uint32_t rows = 0;               // of all segments
   std::uint32_t experts_per_token = 0;  // 0: the model's own
   KvDtype kv_dtype = KvDtype::f32;
-  TraceBuffer* trace = nullptr;               // null: none
-  StepObserver* observer = nullptr;           // null: none
-  RoutingOverride* routing = nullptr;         // replaces the routers' choices; null: nothing does
-  const std::atomic<bool>* cancel = nullptr;  // read before every layer; null: never cancelled
-  std::span<const RopeTable> rope = {};       // one per Rope of the engine; layers know their index
+  TraceBuffer* trace = nullptr;  // null: none
+  StepOptions options = {};
+  std::span<const RopeTable> rope = {};  // one per Rope of the engine; layers know their index
 };
 
 // The segments as the operations take them, in scratch memory.

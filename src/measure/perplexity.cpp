@@ -40,22 +40,21 @@ Status score_window(Engine& engine, std::span<const TokenId> window, std::size_t
                     std::vector<float>& logits, const PerplexityOptions& options, Costs& costs) {
   const std::size_t vocabulary = engine.config().vocabulary;
   MF_TRY(Session session, engine.new_session());
-  const StepOptions step{nullptr, options.cancel};
-  MF_TRY_STATUS(session.extend(window.first(first_scored - 1), {}, step));
-  const std::size_t rows_at_once = std::min<std::size_t>(kRowsAtOnce, engine.options().step_rows);
-  for (std::size_t at = first_scored - 1; at + 1 < window.size();) {
-    const std::size_t rows = std::min(rows_at_once, window.size() - 1 - at);
-    const std::span<float> out = std::span(logits).first(rows * vocabulary);
-    const Segment segment{&session, window.subspan(at, rows), WantedLogits::all, out};
-    MF_TRY_STATUS(engine.step({&segment, 1}, step));
-    for (std::size_t row = 0; row < rows; ++row) {
-      const std::span<const float> of_row = out.subspan(row * vocabulary, vocabulary);
-      costs.add(-log_likelihood(of_row, window[at + row + 1]));
-      costs.likeliest.emplace_back(
-          static_cast<std::uint32_t>(std::ranges::max_element(of_row) - of_row.begin()));
-    }
-    at += rows;
-  }
+  ExtendOptions extend{.step = {nullptr, options.cancel}};
+  MF_TRY_STATUS(session.extend(window.first(first_scored - 1), {}, extend.step));
+  extend.logits_of_step = logits;
+  MF_TRY_STATUS(session.extend(window.subspan(first_scored - 1, window.size() - first_scored), {}, extend,
+                               [&](const StepStatistics& step) -> Status {
+                                 const std::size_t first = session.position() - step.rows;
+                                 for (std::size_t row = 0; row < step.rows; ++row) {
+                                   const std::span<const float> of_row =
+                                       std::span(logits).subspan(row * vocabulary, vocabulary);
+                                   costs.add(-log_likelihood(of_row, window[first + row + 1]));
+                                   costs.likeliest.emplace_back(static_cast<std::uint32_t>(
+                                       std::ranges::max_element(of_row) - of_row.begin()));
+                                 }
+                                 return {};
+                               }));
   return {};
 }
 
