@@ -631,6 +631,34 @@ TEST(CpuOps, MeasuresTheScratchMemoryItTakes) {
       }
 }
 
+TEST(Ops, CallsTheHookAfterEveryProduct) {
+  std::mt19937 random(17);
+  const RandomMatrix matrix(75, 192, kFourBits, random), heads(3 * 32, 64, PlainFormat{Dtype::f32}, random);
+  const RandomMatrix gate(96, 192, kFourBits, random), down(192, 96, kFourBits, random);
+  Processor processor(1);
+  Ops& ops = processor.ops;
+  int calls = 0;
+  ops.set_between_operations([&] { ++calls; });
+  const Ops::Scope scope(ops);
+  const Rows x = ops.take(2, 192), y = ops.take(2, 192), partials = ops.take(4, 192);
+  ops.clear(x);
+  const Input input = ops.prepare(x);
+  EXPECT_EQ(calls, 0) << "the hook costs a call per product, not per operation";
+  ops.matmul({{matrix.tiled(), ops.take(2, 75)}, {matrix.tiled(), ops.take(2, 75)}}, input);
+  EXPECT_EQ(calls, 1);
+  ops.mlp(gate.tiled(), gate.tiled(), down.tiled(), input, y);
+  EXPECT_EQ(calls, 2);
+  ops.head_matmul({heads.tiled(), 3, 30}, as_heads(x, 3, 64), as_heads(ops.take(2, 90), 3, 30));
+  EXPECT_EQ(calls, 3);
+  const std::vector<std::uint32_t> rows{0, 1};
+  const std::vector<float> weights{0.5f, 0.5f};
+  const ExpertVisit visit{gate.tiled(), gate.tiled(), down.tiled(), rows, weights, 0};
+  ops.visit({&visit, 1}, input, partials);
+  EXPECT_EQ(calls, 4);
+  ops.visit_adding({&visit, 1}, input, y);
+  EXPECT_EQ(calls, 5);
+}
+
 TEST(CpuOps, NamesItsPrecisions) {
   EXPECT_EQ(name_of(Precision::exact), "exact");
   EXPECT_EQ(name_of(Precision::fast), "fast");
