@@ -108,8 +108,8 @@ typedef struct mf_engine_options {
   /* Experts that do not fit in memory are read when they are needed. */
   uint64_t expert_cache_bytes; /* 0: what the memory plan leaves, or room for all if that is enough */
   /* How they are read: "uring", "pread" or "buffered", each with the next one as its fallback where the
-   * system refuses it; or "sim:3G,100us" to simulate a drive of that bandwidth and latency. NULL: the best
-   * that the machine supports. */
+   * system refuses it; or "sim:3G,100us" to simulate a drive of that bandwidth and latency. NULL: chosen by
+   * what fits in memory. */
   const char* io;
   uint32_t prefetch;     /* an mf_prefetch */
   uint32_t verify_reads; /* nonzero: check the checksum of every expert that is read */
@@ -165,8 +165,8 @@ typedef struct mf_expert_statistics {
   /* The outcome of prefetches. Experts that are in memory and not used yet are in none of these. */
   uint64_t useful_bytes;                                /* arrived in time */
   uint64_t late_bytes;                                  /* needed before they arrived */
-  uint64_t wasted_bytes;                                /* evicted unused */
-  uint64_t useful_guesses, late_guesses, wrong_guesses; /* the same, in experts; wrong: never needed */
+  uint64_t wasted_bytes;                                /* evicted or canceled unused */
+  uint64_t useful_guesses, late_guesses, wrong_guesses; /* in experts; wrong: not needed by their layer */
 
   uint64_t waiting_ns; /* time that layers waited for experts */
   uint64_t reading_ns; /* time with at least one read in flight, as far as the engine observed it */

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "capi/border.h"
+#include "capi/boundary.h"
 #include "capi/handles.h"
 #include "engine/option_text.h"
 #include "io/posix_file_system.h"
@@ -171,7 +171,7 @@ void StepOptionsOfC::Observer::chose(LayerId layer, std::span<const std::uint32_
 using namespace moeflux;
 
 mf_status mf_engine_open(const mf_engine_options* options, mf_engine** engine, mf_message* why) {
-  return at_the_border(why, [&]() -> Status {
+  return at_boundary(why, [&]() -> Status {
     if (engine == nullptr) return null_argument("engine");
     *engine = nullptr;
     if (options == nullptr) return null_argument("options");
@@ -189,7 +189,7 @@ mf_status mf_engine_open(const mf_engine_options* options, mf_engine** engine, m
 void mf_engine_close(mf_engine* engine) { delete engine; }
 
 mf_status mf_engine_get_info(const mf_engine* engine, mf_engine_info* info, mf_message* why) {
-  return at_the_border(why, [&]() -> Status {
+  return at_boundary(why, [&]() -> Status {
     if (engine == nullptr) return null_argument("engine");
     if (info == nullptr) return null_argument("info");
     return copy_out(info_of(*engine->engine), "mf_engine_info", kFirstEngineInfo, info);
@@ -198,7 +198,7 @@ mf_status mf_engine_get_info(const mf_engine* engine, mf_engine_info* info, mf_m
 
 mf_status mf_engine_get_expert_statistics(const mf_engine* engine, mf_expert_statistics* statistics,
                                           mf_message* why) {
-  return at_the_border(why, [&]() -> Status {
+  return at_boundary(why, [&]() -> Status {
     if (engine == nullptr) return null_argument("engine");
     if (statistics == nullptr) return null_argument("statistics");
     return copy_out(statistics_of(engine->engine->expert_statistics()), "mf_expert_statistics",
@@ -214,7 +214,7 @@ int32_t mf_engine_end_token(const mf_engine* engine, uint32_t index) {
 
 mf_status mf_engine_step(mf_engine* engine, const mf_segment* segments, size_t count,
                          const mf_step_options* options, mf_message* why) {
-  return at_the_border(why, [&]() -> Status {
+  return at_boundary(why, [&]() -> Status {
     if (engine == nullptr) return null_argument("engine");
     if (segments == nullptr && count > 0) return null_argument("segments");
     MF_TRY(const mf_step_options known, read_step_options(options));

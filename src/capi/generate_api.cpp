@@ -6,7 +6,7 @@
 #include <variant>
 
 #include "base/overloaded.h"
-#include "capi/border.h"
+#include "capi/boundary.h"
 #include "capi/handles.h"
 #include "generation/generate.h"
 #include "text/template/messages.h"
@@ -174,7 +174,7 @@ using namespace moeflux;
 
 mf_status mf_generate(mf_session* session, const mf_text* text, const mf_generate_options* options,
                       mf_event_callback callback, void* user, mf_generate_result* result, mf_message* why) {
-  return at_the_border(why, [&]() -> Status {
+  return at_boundary(why, [&]() -> Status {
     if (session == nullptr) return null_argument("session");
     if (text == nullptr) return null_argument("text");
     if (options == nullptr) return null_argument("options");

@@ -6,9 +6,10 @@
 #include <limits>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "capi/border.h"
+#include "capi/boundary.h"
 #include "capi/handles.h"
 #include "capi/saving.h"
 #include "io/posix_file_system.h"
@@ -26,7 +27,7 @@ mf_message* last_of(const mf_ctx* ctx) { return ctx != nullptr ? &ctx->last : &l
 // Runs `call` on the session of a context.
 template <class Context, class Call>
 mf_status on_context(Context* ctx, Call call) {
-  return at_the_border(last_of(ctx), [&]() -> Status {
+  return at_boundary(last_of(ctx), [&]() -> Status {
     if (ctx == nullptr) return null_argument("ctx");
     return call(ctx->session);
   });
@@ -86,7 +87,10 @@ Result<PackedOriginals> packed_model_of(FileSystem& files, const char* weights, 
                                         const char* experts_dir, bool use_2bit) {
   if (weights == nullptr) return null_argument("weights");
   MF_TRY(const FileInfo info, files.info(weights));
-  if (info.kind == FileKind::directory) return PackedOriginals{weights, folder_name(weights)};
+  if (info.kind == FileKind::directory) {
+    MF_TRY(PackedModel model, PackedModel::open(files, weights));
+    return PackedOriginals{std::move(model), folder_name(weights)};
+  }
   if (manifest == nullptr) return null_argument("manifest");
   if (experts_dir == nullptr) return null_argument("experts_dir");
   return pack_originals(files, {weights, manifest, experts_dir, use_2bit});
@@ -100,17 +104,15 @@ using namespace moeflux;
 mf_ctx* mf_init_model(const char* weights, const char* manifest, const char* /*vocab*/,
                       const char* experts_dir, int experts_per_token, int use_2bit) {
   mf_ctx* ctx = nullptr;
-  at_the_border(last_of(nullptr), [&]() -> Status {
+  at_boundary(last_of(nullptr), [&]() -> Status {
     PosixFileSystem files;
-    MF_TRY(const PackedOriginals packed,
-           packed_model_of(files, weights, manifest, experts_dir, use_2bit != 0));
+    MF_TRY(PackedOriginals packed, packed_model_of(files, weights, manifest, experts_dir, use_2bit != 0));
     EngineOptions options;
     options.precision = Precision::exact;  // as in the original, whose API cannot choose
-    MF_TRY(PackedModel model, PackedModel::open(files, packed.path));
-    options.experts_per_token = clamped_experts(model.config(), experts_per_token);
-    MF_TRY(const auto engine, Engine::open(files, std::move(model), options));
+    options.experts_per_token = clamped_experts(packed.model.config(), experts_per_token);
+    MF_TRY(const auto engine, Engine::open(files, std::move(packed.model), options));
     MF_TRY(Session session, engine->new_session());
-    ctx = new mf_ctx(std::move(session), packed.name);
+    ctx = new mf_ctx(std::move(session), std::move(packed.name));
     return {};
   });
   return ctx;

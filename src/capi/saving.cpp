@@ -6,7 +6,7 @@
 #include <span>
 
 #include "base/check.h"
-#include "capi/border.h"
+#include "capi/boundary.h"
 
 namespace moeflux {
 

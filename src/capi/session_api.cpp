@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "capi/border.h"
+#include "capi/boundary.h"
 #include "capi/handles.h"
 #include "capi/saving.h"
 #include "io/posix_file_system.h"
@@ -17,7 +17,7 @@ constexpr std::size_t kFirstSessionOptions = sizeof(mf_session_options);
 // Runs `call` on the session behind a handle.
 template <class Handle, class Call>
 mf_status on_session(Handle* handle, mf_message* why, Call call) {
-  return at_the_border(why, [&]() -> Status {
+  return at_boundary(why, [&]() -> Status {
     if (handle == nullptr) return null_argument("session");
     return call(handle->session);
   });
@@ -38,7 +38,7 @@ using namespace moeflux;
 
 mf_status mf_session_open(mf_engine* engine, const mf_session_options* options, mf_session** session,
                           mf_message* why) {
-  return at_the_border(why, [&]() -> Status {
+  return at_boundary(why, [&]() -> Status {
     if (session == nullptr) return null_argument("session");
     *session = nullptr;
     if (engine == nullptr) return null_argument("engine");

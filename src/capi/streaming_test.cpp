@@ -12,7 +12,7 @@
 
 #include "base/testing/states.h"
 #include "capi/handles.h"
-#include "engine/test_models.h"
+#include "engine/testing/test_models.h"
 #include "io/testing/faulty_drive.h"
 
 namespace moeflux {

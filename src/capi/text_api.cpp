@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "capi/border.h"
+#include "capi/boundary.h"
 #include "capi/handles.h"
 #include "io/posix_file_system.h"
 
@@ -36,7 +36,7 @@ Status expect_buffers(const void* in, std::size_t in_size, const void* out, std:
 using namespace moeflux;
 
 mf_status mf_text_open(const char* directory, mf_text** text, mf_message* why) {
-  return at_the_border(why, [&]() -> Status {
+  return at_boundary(why, [&]() -> Status {
     if (text == nullptr) return null_argument("text");
     *text = nullptr;
     if (directory == nullptr) return null_argument("directory");
@@ -51,7 +51,7 @@ void mf_text_close(mf_text* text) { delete text; }
 
 mf_status mf_text_tokenize(const mf_text* text, const char* words, size_t bytes, int with_special,
                            uint32_t* tokens, size_t room, size_t* count, mf_message* why) {
-  return at_the_border(why, [&]() -> Status {
+  return at_boundary(why, [&]() -> Status {
     if (text == nullptr) return null_argument("text");
     MF_TRY_STATUS(expect_buffers(words, bytes, tokens, room, count));
     std::vector<TokenId> found;
@@ -66,7 +66,7 @@ mf_status mf_text_tokenize(const mf_text* text, const char* words, size_t bytes,
 
 mf_status mf_text_detokenize(const mf_text* text, const uint32_t* tokens, size_t count, int skip_special,
                              char* words, size_t room, size_t* bytes, mf_message* why) {
-  return at_the_border(why, [&]() -> Status {
+  return at_boundary(why, [&]() -> Status {
     if (text == nullptr) return null_argument("text");
     MF_TRY_STATUS(expect_buffers(tokens, count, words, room, bytes));
     std::vector<TokenId> ids;

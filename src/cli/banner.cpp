@@ -4,7 +4,7 @@
 
 #include "base/sizes.h"
 #include "cli/commands/chat.h"
-#include "cli/harmless.h"
+#include "cli/escape_controls.h"
 #include "cli/statistics_line.h"
 
 namespace moeflux::cli {
@@ -18,8 +18,8 @@ std::string describe_model(const Talk& talk, const Engine& engine) {
       experts = moe->experts;
       per_token = engine.options().experts_per_token;
     }
-  std::string text = fmt::format("{} ({}, {} layers", harmless(talk.model().name), name_of(config.family),
-                                 config.layers.size());
+  std::string text = fmt::format("{} ({}, {} layers", escape_controls(talk.model().name),
+                                 name_of(config.family), config.layers.size());
   if (experts != 0) text += fmt::format(", {} experts, {} per token", experts, per_token);
   text += ")";
   return text;

@@ -1,5 +1,6 @@
 #pragma once
-// Lines about a running model: answers, speed, memory. Pure functions; any thread.
+// Lines about a running model: answers, speed, memory. All but show_streaming() are pure functions; any
+// thread.
 
 #include <string>
 

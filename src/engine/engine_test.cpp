@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/test_models.h"
+#include "engine/testing/test_models.h"
 
 namespace moeflux {
 namespace {

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "base/sizes.h"
-#include "engine/test_models.h"
+#include "engine/testing/test_models.h"
 #include "experts/expert_store.h"
 #include "experts/resident_experts.h"
 #include "io/posix_file_system.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/testing/expect_contract.h"
-#include "engine/test_models.h"
+#include "engine/testing/test_models.h"
 
 namespace moeflux {
 namespace {

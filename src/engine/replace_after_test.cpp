@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/testing/states.h"
-#include "engine/test_models.h"
+#include "engine/testing/test_models.h"
 #include "model/testing/tiny_packed_model.h"
 
 namespace moeflux {

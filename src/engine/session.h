@@ -63,8 +63,8 @@ class Session {
   // Goes back to `kept`, at most position(), and runs `tokens` from there like extend(). A session with
   // recurrent layers first runs its own tokens again from its last checkpoint at or before `kept`. Everything
   // is checked before the first step, for those tokens too, and after a failed check the session is where it
-  // was. The exception: if other sessions leave too little memory, the positions after `kept` have been given
-  // up to make room, and a session with recurrent layers stands at that checkpoint.
+  // was. Exception: if other sessions leave too little room in the KV pool, the call fails after it has
+  // dropped the positions after `kept`; a session with recurrent layers is then at that checkpoint.
   Result<StepStatistics> replace_after(std::uint32_t kept, std::span<const TokenId> tokens,
                                        std::span<float> logits, const ExtendOptions& options,
                                        StepProgress progress);

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/test_models.h"
+#include "engine/testing/test_models.h"
 #include "io/posix_file_system.h"
 #include "io/testing/faulty_file_system.h"
 #include "io/testing/temporary_directory.h"

@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/test_models.h"
+#include "engine/testing/test_models.h"
 #include "model/testing/tiny_packed_model.h"
 
 namespace moeflux {

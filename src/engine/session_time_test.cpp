@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/testing/expect_contract.h"
-#include "engine/test_models.h"
+#include "engine/testing/test_models.h"
 #include "model/testing/tiny_packed_model.h"
 
 namespace moeflux {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/testing/allocation_counter.h"
-#include "engine/test_models.h"
+#include "engine/testing/test_models.h"
 
 namespace moeflux {
 namespace {

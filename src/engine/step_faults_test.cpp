@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/test_models.h"
+#include "engine/testing/test_models.h"
 
 namespace moeflux {
 namespace {

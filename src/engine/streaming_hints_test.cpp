@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/streaming_testing.h"
+#include "engine/testing/streaming_testing.h"
 #include "layers/moe.h"
 
 namespace moeflux {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/sizes.h"
-#include "engine/streaming_testing.h"
+#include "engine/testing/streaming_testing.h"
 
 namespace moeflux {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/testing/allocation_counter.h"
-#include "engine/streaming_testing.h"
+#include "engine/testing/streaming_testing.h"
 
 namespace moeflux {
 namespace {

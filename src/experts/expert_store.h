@@ -6,10 +6,10 @@
 // which slot. The drive works while the caller computes. The store has no thread: it collects completions and
 // submits reads inside begin(), next() and advance_reads(). Only Fetch::next() waits.
 //
-// A read fails if the drive reports an error, the file is too short, the checksum differs, or no answer comes
-// within `patience`. The fetch that wants the record then ends with an error that names layer, expert, file
-// and cause. The slot is freed as soon as no read writes to it, and the next fetch reads the record again.
-// Only records that were read completely are handed out.
+// A read fails if the drive reports an error, the file is too short, the checksum differs, or no read of a
+// wanted record ends within `patience`. The fetch that wants the record then ends with an error that names
+// layer, expert, file and cause. The slot is freed as soon as no read writes to it, and the next fetch reads
+// the record again. Only records that were read completely are handed out.
 //
 // Owns memory and files; the model is used only while opening. One thread at a time. No allocation after
 // opening.

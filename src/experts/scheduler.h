@@ -2,7 +2,8 @@
 // Decides which experts are in which slots and what to read next. No threads, files or clocks.
 //
 // The caller reports events (a layer wants experts, a read has ended, a lease was returned, a hint arrived)
-// and asks what to read next. So every interleaving of reads is a unit test, and a test sets the time.
+// and asks what to read next. So a unit test can play any interleaving of reads, and a simulation can run in
+// virtual time.
 //
 // A record is one expert of one layer. It is in one slot or in none. A slot is
 //
@@ -10,14 +11,14 @@
 //               └─ failed, cancelled ─▶ free
 //
 // A loading slot is queued for its next piece (among what the open fetch wants, or among the guesses) until
-// all its pieces have been submitted. It leaves that state only after its last read in flight has ended. A
-// ready slot is held by its leases, by the open fetch, by a hint, or by the eviction policy, which may give
-// it away. experts/slot.h defines the states.
+// all its pieces have been submitted. It stays loading until its last read in flight has ended. A ready slot
+// is held by its leases, by the open fetch, by a hint, or by the eviction policy, which may choose it as a
+// victim. experts/slot.h defines the states.
 //
-// Reads: wanted records come before guesses. A guess is read only while the drive has little to do, into a
-// slot that the policy gives up, and only while enough guesses are right (experts/guess_accounting.h). A
-// record is read in pieces, gate and up before down. Nothing allocates after construction. One thread at a
-// time.
+// Reads: wanted records come before guesses. A guess is read only while fewer bytes than guess_window() are
+// in flight, into a free slot or one that the policy evicts, and only while enough guesses are right
+// (experts/guess_accounting.h). A record is read in pieces, gate and up before down. Nothing allocates after
+// construction. One thread at a time.
 
 #include <cstdint>
 #include <memory>

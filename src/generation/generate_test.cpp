@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "base/testing/states.h"
-#include "generation/test_text.h"
+#include "generation/testing/test_text.h"
 #include "io/testing/temporary_directory.h"
 #include "model/testing/tiny_packed_model.h"
 

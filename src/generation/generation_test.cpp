@@ -7,7 +7,7 @@
 
 #include "base/testing/expect_contract.h"
 #include "base/testing/states.h"
-#include "generation/test_text.h"
+#include "generation/testing/test_text.h"
 
 namespace moeflux {
 namespace {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/testing/states.h"
-#include "generation/test_text.h"
+#include "generation/testing/test_text.h"
 #include "io/testing/temporary_directory.h"
 
 namespace moeflux {

@@ -7,7 +7,7 @@
 #include <iterator>
 
 #include "base/testing/states.h"
-#include "generation/test_text.h"
+#include "generation/testing/test_text.h"
 #include "io/testing/temporary_directory.h"
 
 namespace moeflux {

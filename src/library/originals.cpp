@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <system_error>
 #include <thread>
+#include <utility>
 
-#include "model/packed_model.h"
 #include "pack/pack.h"
 #include "pack/plan.h"
 #include "source/original.h"
@@ -70,19 +70,21 @@ Result<PackedOriginals> pack_originals(FileSystem& files, const ArtifactPaths& a
                  fmt::format("{}: holds packed_experts, which would be read instead of packed_experts_2bit",
                              artifacts.experts_dir.string()));
   MF_TRY(const SourceModel source, open_source(files, artifacts));
-  PackedOriginals packed{artifacts.experts_dir / kPackedOriginals, folder_name(source.path())};
+  const fs::path packed = artifacts.experts_dir / kPackedOriginals;
 
   const PackOptions options{{}, std::max(1u, std::thread::hardware_concurrency()), {}};
-  MF_TRY(const bool finished, PackedModel::is_at(files, packed.path));
+  MF_TRY(const bool finished, PackedModel::is_at(files, packed));
   if (finished) {
-    MF_TRY(const PackedModel there, PackedModel::open(files, packed.path));
+    MF_TRY(PackedModel model, PackedModel::open(files, packed));
     MF_TRY(const PackPlan plan, plan_pack(source, options));
-    if (is_of_the_same_shape(there.manifest(), source, plan)) return packed;
-    return Error(ErrorCode::invalid_argument,
-                 fmt::format("{}: is the packed model of other artifacts; remove it", packed.path.string()));
+    if (!is_of_the_same_shape(model.manifest(), source, plan))
+      return Error(ErrorCode::invalid_argument,
+                   fmt::format("{}: is the packed model of other artifacts; remove it", packed.string()));
+    return PackedOriginals{std::move(model), folder_name(source.path())};
   }
-  MF_TRY_STATUS(pack(source, files, files, packed.path, options, [](const PackProgress&) {}));
-  return packed;
+  MF_TRY_STATUS(pack(source, files, files, packed, options, [](const PackProgress&) {}));
+  MF_TRY(PackedModel model, PackedModel::open(files, packed));
+  return PackedOriginals{std::move(model), folder_name(source.path())};
 }
 
 }  // namespace moeflux

@@ -6,9 +6,11 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 #include "base/result.h"
 #include "io/file_system.h"
+#include "model/packed_model.h"
 
 namespace moeflux {
 
@@ -22,11 +24,11 @@ struct ArtifactPaths {
 };
 
 struct PackedOriginals {
-  std::filesystem::path path;  // of the packed model
-  std::string name;            // the name of the folder of the artifacts
+  PackedModel model;
+  std::string name;  // the name of the folder of the artifacts
 };
 
-// Uses an existing packed model if its shape is that of the artifacts.
+// Uses an existing packed model if its shape is that of the artifacts. Opens the packed model once.
 Result<PackedOriginals> pack_originals(FileSystem& files, const ArtifactPaths& artifacts);
 
 // The last nonempty component of a path: "a" of "x/a/".

@@ -31,8 +31,8 @@ struct BenchOptions {
   std::uint32_t batch = 1;     // sessions that decode together
   std::uint64_t seed = 0;
   bool compares = false;  // also measure the machine's limits
-  // Bytes of resident weights to read when measuring the memory bandwidth. A model with fewer is not compared
-  // with it.
+  // Bytes of resident weights to read when measuring the memory bandwidth. A model with fewer gets no memory
+  // limit.
   std::uint64_t read_weights_bytes = kReadWeightsBytes;
   RoutingOverride* routing = nullptr;  // null: the router's own choices
   const std::atomic<bool>* cancel = nullptr;
@@ -53,11 +53,12 @@ struct BenchLimit {
 
 struct BenchResult {
   BenchPhase prompt, decode;
-  std::optional<BenchLimit> memory;           // decode: the rate at which the threads read resident weights
-  std::optional<BenchLimit> compute;          // prompt: the rate of byte products in registers
+  std::optional<BenchLimit> memory;   // decode: the rate at which the threads read resident weights
+  std::optional<BenchLimit> compute;  // prompt: the peak int8 multiply-add rate, with operands in registers
   std::uint64_t touched_bytes_per_token = 0;  // bytes of weights per decoded token
-  std::uint64_t products_per_token = 0;  // products with weights per token of a prompt, without the logits
-  std::uint64_t major_faults = 0;        // in the counted rounds
+  // Multiply-adds per prompt token, without the embedding and the output head.
+  std::uint64_t products_per_token = 0;
+  std::uint64_t major_faults = 0;  // in the counted rounds
 };
 
 // Calls `progress(done, all)` after each round; warm-ups count too.

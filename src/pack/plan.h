@@ -1,11 +1,11 @@
 #pragma once
 // The layout of a packed model, decided before the first byte is written.
 //
-// Affine sources keep their codes. Plain sources are quantized to 4 bits unless the options say 8, or 16 to
-// keep them. FP8 sources keep their bytes unless the options name bits. Routers and shared-expert gates of
-// qwen3_5_moe get 8 bits. The router of deepseek_v3, vectors, and matrices whose column count is not a
-// multiple of the group stay plain. A pure function of source and options; the plan refers to the source,
-// which must outlive it.
+// Affine sources keep their codes. Plain sources are quantized to 4 bits by default; `bits` = 8 overrides
+// that, and `bits` = 16 keeps them plain. FP8 sources keep their bytes unless `bits` is set; `bits` = 16 then
+// decodes them to BF16. Where pack quantizes, routers and shared-expert gates of qwen3_5_moe get 8 bits; the
+// router of deepseek_v3, vectors, and matrices whose column count is not a multiple of kPackGroup stay plain.
+// A pure function of source and options; the plan refers to the source, which must outlive it.
 
 #include <cstdint>
 #include <optional>

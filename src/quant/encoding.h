@@ -57,7 +57,7 @@ struct EncodedBytes {
 };
 EncodedBytes encoded_bytes(const Encoding& encoding, std::uint64_t rows, std::uint64_t cols);
 
-// For people: "bf16", "affine 4-bit group 64", "fp8 e4m3 128x128 (F32 scales)".
+// Human-readable, for example "bf16", "affine 4-bit group 64", "fp8 e4m3 128x128 (F32 scales)".
 std::string describe(const Encoding& encoding);
 
 }  // namespace moeflux

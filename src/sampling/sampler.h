@@ -8,8 +8,8 @@
 //   sampler.accept(choice.token);  constraint.accept(choice.token);
 //
 // The same logits, options, seed and history give the same token on every machine and in every batch: a draw
-// depends on the seed and the number of accepted tokens, not on how often or in which order sample() was
-// called. docs/sampling.md is the specification.
+// depends on the seed and the number of tokens passed to accept(), not on how often or in which order
+// sample() was called. docs/sampling.md is the specification.
 //
 // A Sampler refers to its workspace, which outlives it. Samplers that share a workspace take turns on one
 // thread. Only error messages allocate after construction.
@@ -28,7 +28,7 @@
 
 namespace moeflux {
 
-// Scratch memory for one choice at a time: 22 bytes per token, 6 MB for 248,320 tokens.
+// Scratch memory for one choice at a time: 22 bytes per token, 5.5 MB for 248,320 tokens.
 class SamplingWorkspace {
  public:
   // Requires: 1 <= vocabulary_size <= kMaxSampledVocabulary.

@@ -158,18 +158,17 @@ std::string render_page(const Report& report) {
   line("prompt", describe(report.result.prompt));
   line("decode", describe(report.result.decode));
   std::string memory =
-      fmt::format("{} of weights a token", human_bytes(report.result.touched_bytes_per_token));
+      fmt::format("{} of weights per token", human_bytes(report.result.touched_bytes_per_token));
   if (const auto& limit = report.result.memory)
     memory += fmt::format(", {} GB/s: {} of the {} GB/s that these threads read",
                           short_number(report.touched_bytes_per_second() / 1e9), percent(limit->fraction),
                           short_number(limit->per_second / 1e9));
   line("memory", memory);
   if (const auto& limit = report.result.compute; limit && report.result.prompt.tokens > 1)
-    line(
-        "compute",
-        fmt::format("{} G products a second in the prompt: {} of the {} that these threads multiply bytes at",
-                    short_number(report.products_per_second() / 1e9), percent(limit->fraction),
-                    short_number(limit->per_second / 1e9)));
+    line("compute",
+         fmt::format("{} G products/s in the prompt: {} of the {} that these threads multiply bytes at",
+                     short_number(report.products_per_second() / 1e9), percent(limit->fraction),
+                     short_number(limit->per_second / 1e9)));
   for (const Rival& rival : report.rivals) {
     std::string ratios;
     const auto compare = [&](std::string_view phase, double ours, double theirs) {

@@ -55,7 +55,7 @@ TEST_F(BenchCommand, PrintsSpeedsAndWhereTheExpertsCameFrom) {
   EXPECT_THAT(*page, AllOf(HasSubstr("room for 128 of 512"), HasSubstr("8 threads, direct reads"),
                            HasSubstr("prompt   "), HasSubstr("decode   "),
                            ContainsRegex("[0-9.]+ [KM]B/token at [0-9.]+ GB/s, wait [0-9]+ %"),
-                           HasSubstr("of weights a token")));
+                           HasSubstr("of weights per token")));
 }
 
 TEST_F(BenchCommand, PrintsTheSameAsJson) {

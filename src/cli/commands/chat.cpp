@@ -15,9 +15,9 @@
 #include "cli/answer.h"
 #include "cli/chat_terminal.h"
 #include "cli/console.h"
+#include "cli/escape_controls.h"
 #include "cli/flags/flag_groups.h"
 #include "cli/flags/shared_flags.h"
-#include "cli/harmless.h"
 #include "cli/statistics_line.h"
 #include "io/atomic_file.h"
 
@@ -87,7 +87,7 @@ class AnswerScreen final : public AnswerCollector {
       show(reasoning->text, ChatTerminal::Style::reasoning);
     } else if (const auto* call = std::get_if<ToolCallFinished>(&event)) {
       end_line();
-      write(fmt::format("→ {} {}\n", harmless(call->name), harmless(call->arguments_json)));
+      write(fmt::format("→ {} {}\n", escape_controls(call->name), escape_controls(call->arguments_json)));
     }
   }
 
@@ -102,7 +102,7 @@ class AnswerScreen final : public AnswerCollector {
 
   void show(std::string_view text, ChatTerminal::Style style) {
     if (style != std::exchange(style_, style)) end_line();
-    write(harmless(text), style);
+    write(escape_controls(text), style);
   }
   void write(std::string_view text, ChatTerminal::Style style = ChatTerminal::Style::text) {
     if (text.empty() || !status_) return;
@@ -185,7 +185,7 @@ Status Chat::run() {
 // Shows input from a pipe, so that notes and answers read as a conversation.
 void Chat::echo(std::string_view line) {
   std::string shown = "> ";
-  for (const char c : harmless(line)) {
+  for (const char c : escape_controls(line)) {
     shown += c;
     if (c == '\n') shown += "... ";
   }
@@ -235,7 +235,7 @@ Result<Chat::Next> Chat::obey(std::string_view command, std::string_view argumen
   } else if (command == "/system") {
     if (!argument.empty()) conversation_.set_system(argument);
     const std::string system = conversation_.system();
-    terminal_.note(system.empty() ? "there is no system message" : "system: " + harmless(system));
+    terminal_.note(system.empty() ? "there is no system message" : "system: " + escape_controls(system));
   } else if (command == "/tool") {
     if (needs_argument("the result of the tool")) return Next::go_on;
     conversation_.answer({{"role", "tool"}, {"content", argument}});
@@ -248,7 +248,7 @@ Result<Chat::Next> Chat::obey(std::string_view command, std::string_view argumen
   } else if (command == "/stats") {
     show_statistics();
   } else {
-    terminal_.note(fmt::format("there is no command {}; /help lists them", harmless(command)));
+    terminal_.note(fmt::format("there is no command {}; /help lists them", escape_controls(command)));
   }
   return Next::go_on;
 }

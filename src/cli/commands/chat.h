@@ -1,8 +1,8 @@
 #pragma once
 // `moeflux chat`: a conversation in a terminal.
 //
-// The loop uses a ChatTerminal, which tests replace. Answers are written as they arrive, made harmless for
-// terminals; everything else is a note. /help lists the commands. One thread at a time.
+// The loop uses a ChatTerminal, which tests replace. Answers are written as they arrive, with control
+// characters escaped; everything else is a note. /help lists the commands. One thread at a time.
 
 #include <atomic>
 #include <optional>

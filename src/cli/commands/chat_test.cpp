@@ -7,7 +7,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "cli/harmless.h"
+#include "cli/escape_controls.h"
 #include "io/posix_file_system.h"
 #include "io/testing/temporary_directory.h"
 
@@ -306,11 +306,11 @@ TEST_F(Chatting, BeginsWithABanner) {
   EXPECT_THAT(script.notes.at(0), HasSubstr("memory  "));
 }
 
-TEST(Harmless, MakesControlCharactersVisible) {
-  EXPECT_EQ(harmless("a\n\tb ü 🦊"), "a\n\tb ü 🦊");
-  EXPECT_EQ(harmless("\x1b[2J\x07\x7f\r"), "\\x1b[2J\\x07\\x7f\\x0d");
-  EXPECT_EQ(harmless("\xc2\x9b"
-                     "2J\xc2\xa0"),
+TEST(EscapeControls, MakesControlCharactersVisible) {
+  EXPECT_EQ(escape_controls("a\n\tb ü 🦊"), "a\n\tb ü 🦊");
+  EXPECT_EQ(escape_controls("\x1b[2J\x07\x7f\r"), "\\x1b[2J\\x07\\x7f\\x0d");
+  EXPECT_EQ(escape_controls("\xc2\x9b"
+                            "2J\xc2\xa0"),
             "\\x9b2J\xc2\xa0");
 }
 

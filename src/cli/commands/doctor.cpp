@@ -10,7 +10,7 @@
 #include "base/printable.h"
 #include "base/sizes.h"
 #include "cli/console.h"
-#include "cli/wrapped.h"
+#include "cli/labeled_line.h"
 
 namespace moeflux::cli {
 namespace {
@@ -97,7 +97,7 @@ std::string render_page(const Diagnosis& diagnosis) {
   const Machine& machine = diagnosis.machine;
   std::string page;
   const auto line = [&](std::string_view label, std::string_view name, std::string_view value) {
-    page += wrapped(fmt::format("{:<12}{:<14}", label, name), 26, value);
+    page += labeled_line(fmt::format("{:<12}{:<14}", label, name), 26, value);
   };
   const auto whole_line = [&](std::string_view label, std::string_view value) {
     page += fmt::format("{:<12}{}\n", label, printable(value, 80));

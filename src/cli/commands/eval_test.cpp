@@ -16,7 +16,7 @@
 #include "base/testing/states.h"
 #include "cli/commands/pack.h"
 #include "cli/exit_code.h"
-#include "cli/wrapped.h"
+#include "cli/labeled_line.h"
 #include "io/posix_file_system.h"
 #include "io/testing/temporary_directory.h"
 #include "kernels/kernel_table.h"

@@ -11,7 +11,7 @@
 #include "base/overloaded.h"
 #include "base/sizes.h"
 #include "cli/console.h"
-#include "cli/wrapped.h"
+#include "cli/labeled_line.h"
 #include "model/packed_model.h"
 #include "pack/journal.h"
 #include "pack/synthetic/checkpoint.h"
@@ -27,7 +27,9 @@ constexpr std::size_t kLabelColumns = 10;
 // A page of "label   text" lines, wrapped at kPageColumns.
 class Page {
  public:
-  void line(std::string_view label, std::string_view text) { out_ += wrapped(label, kLabelColumns, text); }
+  void line(std::string_view label, std::string_view text) {
+    out_ += labeled_line(label, kLabelColumns, text);
+  }
   void gap() { out_ += '\n'; }
   std::string text() && { return std::move(out_); }
 

@@ -12,7 +12,7 @@
 #include "base/json/json.h"
 #include "base/sizes.h"
 #include "base/testing/states.h"
-#include "cli/wrapped.h"
+#include "cli/labeled_line.h"
 #include "io/posix_file_system.h"
 #include "io/testing/faulty_file_system.h"
 #include "io/testing/temporary_directory.h"

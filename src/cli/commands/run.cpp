@@ -11,9 +11,9 @@
 #include "cli/answer.h"
 #include "cli/console.h"
 #include "cli/conversation.h"
+#include "cli/escape_controls.h"
 #include "cli/flags/flag_groups.h"
 #include "cli/flags/shared_flags.h"
-#include "cli/harmless.h"
 #include "cli/input.h"
 #include "cli/statistics_line.h"
 #include "cli/terminal/interrupt.h"
@@ -85,7 +85,7 @@ ExitCode run(const Shell& shell, const RunFlags& flags) {
   const InterruptGuard guard;
   WrappedOutput terminal(STDOUT_FILENO, std::getenv("TERM"));
   const auto print_reply = [&](std::string_view text) {
-    return write_output(terminal.wraps() && !flags.json ? terminal.bytes_for(harmless(text)) : text);
+    return write_output(terminal.wraps() && !flags.json ? terminal.bytes_for(escape_controls(text)) : text);
   };
   const Status answered = answer_once(*talk, flags, *question, print_reply, shell.log, &guard.flag());
   const Status traced = talk->finish_trace();

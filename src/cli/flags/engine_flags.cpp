@@ -65,7 +65,7 @@ constexpr std::array kStreamingFlags{
                "(default: what the memory plan leaves, or room for all)",
                TextFlag{&F::expert_cache, set_expert_cache}},
     EngineFlag{"", "--io", "uring, pread, buffered, or sim:BANDWIDTH,LATENCY as in sim:3G,100us",
-               "(default: the best that the machine supports)", TextFlag{&F::io, set_drive}},
+               "(default: chosen by what fits in memory)", TextFlag{&F::io, set_drive}},
     EngineFlag{"", "--prefetch",
                "previous: while the drive idles, read the last token's experts for the next one, and in "
                "prompts the next layer's; off: read only what is needed",

@@ -19,9 +19,9 @@
 #include <vector>
 
 #include "base/testing/states.h"
-#include "cli/terminal/emulated_screen.h"
 #include "cli/terminal/interrupt.h"
 #include "cli/terminal/terminal.h"
+#include "cli/terminal/testing/emulated_screen.h"
 
 namespace moeflux::cli {
 namespace {

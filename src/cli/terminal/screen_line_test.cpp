@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cli/terminal/edit_buffer.h"
-#include "cli/terminal/emulated_screen.h"
+#include "cli/terminal/testing/emulated_screen.h"
 
 namespace moeflux::cli {
 namespace {

@@ -4,11 +4,11 @@
 // Every piece is shown as soon as it arrives. When a word turns out to be too long for the rest of its row,
 // it is erased there and written again on the next row. Rows also break between wide characters, but not
 // before closing punctuation. A word that is longer than a row is left to the terminal, which breaks it at
-// the edge: a copied URL stays whole. So does every line of a fenced code block. Rows of a list item continue
-// below the text of the item.
+// the edge: a copied URL stays whole. Lines of a fenced code block are not wrapped, for the same reason. Rows
+// of a list item continue below the text of the item.
 //
-// The bytes use LF (which returns to the first column), CR, cursor forward (CSI C) and erase to the end of
-// the row (CSI K). Pure: nothing is written here. One thread at a time.
+// The output contains, besides the text, LF (which returns to the first column), CR, cursor forward (CSI C)
+// and erase to the end of the row (CSI K). Returns bytes and writes nothing. One thread at a time.
 
 #include <cstddef>
 #include <string>

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cli/terminal/cell_width.h"
-#include "cli/terminal/emulated_screen.h"
+#include "cli/terminal/testing/emulated_screen.h"
 #include "cli/terminal/utf8.h"
 
 namespace moeflux::cli {

@@ -51,7 +51,8 @@ struct DriveCompletion {
   int error_number = 0;  // errno, or 0
 };
 
-// Tells whether a file was changed or replaced.
+// Size and modification time of the open file; they differ after a write. A file renamed over the path is not
+// noticed.
 struct FileStamp {
   std::uint64_t size_bytes = 0;
   std::int64_t modified_ns = 0;
@@ -65,7 +66,7 @@ class Drive {
   Drive& operator=(const Drive&) = delete;
 
   virtual DriveKind kind() const = 0;
-  // For people: "io_uring, direct reads, fixed buffers".
+  // Human-readable, for example "io_uring, direct reads, fixed buffers".
   virtual std::string describe() const = 0;
   // The queue depth: how many reads may be in flight, that is, submitted and not collected.
   virtual std::uint32_t depth() const = 0;
@@ -119,8 +120,8 @@ struct DriveOptions {
 
 struct OpenedDrive {
   std::unique_ptr<Drive> drive;
-  // What the system refused while opening, for people: "io_uring is refused (EPERM); reading with pread; to
-  // allow ...".
+  // What the system refused while opening, human-readable, for example "io_uring is refused (EPERM); reading
+  // with pread; to allow ...".
   std::vector<std::string> refusals;
 };
 

@@ -3,8 +3,8 @@
 // it arrives.
 //
 // The concatenated events are independent of how the reply is cut into pieces. Only what may be the beginning
-// of a tag is held back, and newlines that a tag after them would trim. Nothing is lost: what is not a
-// well-formed call becomes text, byte for byte, and so does a call that the end of the reply cuts short.
+// of a tag is held back, and newlines that a tag after them would trim. Only tags and trimmed newlines are
+// dropped. A call that is malformed, or cut short by the end of the reply, becomes text, byte for byte.
 // docs/replies.md has the formats, the trimming and the types of values.
 //
 // A call is reported while it is written: started, arguments in fragments, finished. A call that turns out to

@@ -3,8 +3,8 @@
 //
 // utf8_step() is the only decoder of the program. Invalid bytes become U+FFFD, one per maximal subpart
 // (Unicode, section 3.9, "U+FFFD substitution of maximal subparts"), which is what Rust's
-// String::from_utf8_lossy and browsers produce. Functions that take a valid text stay within it for any
-// bytes, but their result is then unspecified. Pure functions, thread-safe.
+// String::from_utf8_lossy and browsers produce. Functions that require valid text never read outside it; for
+// other bytes their result is unspecified. Pure functions, thread-safe.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "capi/border.h"
+#include "capi/boundary.h"
 
 #include <fmt/format.h>
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/test_models.h"
+#include "engine/testing/test_models.h"
 #include "experts/resident_experts.h"
 #include "io/testing/faulty_drive.h"
 

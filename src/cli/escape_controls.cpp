@@ -1,4 +1,4 @@
-#include "cli/harmless.h"
+#include "cli/escape_controls.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 
 namespace moeflux::cli {
 
-std::string harmless(std::string_view text) {
+std::string escape_controls(std::string_view text) {
   std::string out;
   out.reserve(text.size());
   for (std::size_t i = 0; i < text.size(); ++i) {

@@ -1,4 +1,4 @@
-#include "engine/test_models.h"
+#include "engine/testing/test_models.h"
 
 #include <fmt/format.h>
 

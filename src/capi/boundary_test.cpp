@@ -1,6 +1,6 @@
-// How failures cross the border to C: statuses, and messages cut to size.
+// How failures cross the boundary to C: statuses, and messages cut to size.
 
-#include "capi/border.h"
+#include "capi/boundary.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -47,16 +47,16 @@ TEST(MessageInC, IsCutBetweenCharacters) {
 
 TEST(MessageInC, MayBeNull) { EXPECT_EQ(fail(nullptr, MF_TRUNCATED, "not written"), MF_TRUNCATED); }
 
-TEST(BorderToC, TurnsErrorsAndExceptionsIntoStatuses) {
+TEST(BoundaryToC, TurnsErrorsAndExceptionsIntoStatuses) {
   mf_message why = {};
-  EXPECT_EQ(at_the_border(&why, [] { return Status(); }), MF_OK);
-  EXPECT_EQ(at_the_border(&why, []() -> Status { return Error(ErrorCode::no_space, "the disk is full"); }),
+  EXPECT_EQ(at_boundary(&why, [] { return Status(); }), MF_OK);
+  EXPECT_EQ(at_boundary(&why, []() -> Status { return Error(ErrorCode::no_space, "the disk is full"); }),
             MF_NO_SPACE);
   EXPECT_STREQ(why.text, "the disk is full");
-  EXPECT_EQ(at_the_border(&why, []() -> Status { throw std::bad_alloc(); }), MF_OUT_OF_MEMORY);
-  EXPECT_EQ(at_the_border(&why, []() -> Status { throw std::logic_error("odd"); }), MF_INTERNAL);
+  EXPECT_EQ(at_boundary(&why, []() -> Status { throw std::bad_alloc(); }), MF_OUT_OF_MEMORY);
+  EXPECT_EQ(at_boundary(&why, []() -> Status { throw std::logic_error("odd"); }), MF_INTERNAL);
   EXPECT_STREQ(why.text, "odd");
-  EXPECT_EQ(at_the_border(&why, []() -> Status { throw 5; }), MF_INTERNAL);
+  EXPECT_EQ(at_boundary(&why, []() -> Status { throw 5; }), MF_INTERNAL);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "cli/wrapped.h"
+#include "cli/labeled_line.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 
 namespace moeflux::cli {
 
-std::string wrapped(std::string_view label, std::size_t label_columns, std::string_view text) {
+std::string labeled_line(std::string_view label, std::size_t label_columns, std::string_view text) {
   const std::string clean = printable(text, std::string::npos);
   std::string_view rest = clean;
   const std::size_t room = kPageColumns - label_columns;

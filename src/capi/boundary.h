@@ -1,7 +1,7 @@
 #pragma once
-// The border between C and the library: arguments are checked, and no exception leaves.
+// The boundary between C and the library: arguments are checked, and no exception leaves.
 //
-// Every function of moeflux.h that can fail runs inside at_the_border(), which turns a Status or an exception
+// Every function of moeflux.h that can fail runs inside at_boundary(), which turns a Status or an exception
 // into an mf_status and a message. Pure functions; any thread.
 
 #include <moeflux.h>
@@ -23,7 +23,7 @@ mf_status fail(mf_message* why, mf_status status, std::string_view message) noex
 
 // Runs `call`, a function that returns a Status.
 template <class Call>
-mf_status at_the_border(mf_message* why, Call call) noexcept {
+mf_status at_boundary(mf_message* why, Call call) noexcept {
   try {
     const Status status = call();
     if (status) return MF_OK;

@@ -8,6 +8,6 @@ namespace moeflux::cli {
 
 // Returns `text` with control characters other than newline and tab escaped as \xNN, so that a model cannot
 // send terminal sequences.
-std::string harmless(std::string_view text);
+std::string escape_controls(std::string_view text);
 
 }  // namespace moeflux::cli

@@ -12,6 +12,6 @@ inline constexpr std::size_t kPageColumns = 100;
 
 // "label   text", in lines of at most kPageColumns. The text starts after `label_columns`, on every line.
 // Lines break at spaces, or within a long word after a whole character. Control characters become '?'.
-std::string wrapped(std::string_view label, std::size_t label_columns, std::string_view text);
+std::string labeled_line(std::string_view label, std::size_t label_columns, std::string_view text);
 
 }  // namespace moeflux::cli
