@@ -6,11 +6,13 @@
 #include <cstddef>
 #include <span>
 #include <string_view>
+#include <variant>
 #include <vector>
 
+#include "base/overloaded.h"
 #include "capi/boundary.h"
 #include "capi/handles.h"
-#include "engine/option_text.h"
+#include "engine/option_table.h"
 #include "io/posix_file_system.h"
 
 namespace moeflux {
@@ -38,40 +40,37 @@ mf_step_point point_of(StepPoint point) {
   return MF_RESIDUAL;
 }
 
-// Options that are text in C, and what sets each.
-struct TextOption {
-  std::string_view name;
-  const char* mf_engine_options::*text;  // NULL: the default
-  SetEngineOption set;
-};
-constexpr std::array kTextOptions{
-    TextOption{"isa", &mf_engine_options::isa, set_isa},
-    TextOption{"io", &mf_engine_options::io, set_drive},
-    TextOption{"precision", &mf_engine_options::precision, set_precision},
-    TextOption{"kv_numbers", &mf_engine_options::kv_numbers, set_kv_dtype},
-};
+// Where each engine option is in mf_engine_options. An option that has no field there does not compile.
+using Field = std::variant<std::uint32_t mf_engine_options::*, std::uint64_t mf_engine_options::*,
+                           const char * mf_engine_options::*>;
+constexpr std::array<Field, kEngineOptionCount> kFields{{
+#define MF_FIELD(name) &mf_engine_options::name,
+    MF_ENGINE_OPTIONS(MF_FIELD)
+#undef MF_FIELD
+}};
+#define MF_FIELD_SIZE(name) +sizeof(mf_engine_options::name)
+static_assert(sizeof(mf_engine_options) ==
+                  sizeof(mf_engine_options::struct_size) + sizeof(mf_engine_options::packed_model) +
+                      sizeof(mf_engine_options::reserved) MF_ENGINE_OPTIONS(MF_FIELD_SIZE),
+              "every other field of mf_engine_options is in the table of engine options");
+#undef MF_FIELD_SIZE
+static_assert(kDefaultContext == 8192 && kDefaultStepRows == 512, "moeflux.h names them");
+
+Status set_text(EngineOptions& options, const EngineOption& option, const char* text) {
+  return text == nullptr ? Status() : std::get<TextOption>(option.kind).set(options, text);
+}
 
 Result<EngineOptions> options_of(const mf_engine_options& given) {
   EngineOptions options;
-  for (const TextOption& option : kTextOptions) {
-    const char* const text = given.*option.text;
-    if (text == nullptr) continue;
-    Status set = option.set(options, text);
+  for (const EngineOption& option : kEngineOptions) {
+    Status set = std::visit(
+        overloaded{
+            [&](const char* mf_engine_options::*text) { return set_text(options, option, given.*text); },
+            [&](auto number) { return set_option(options, option, given.*number); },
+        },
+        kFields[static_cast<std::size_t>(option.id)]);
     if (!set) return std::move(set).error().during(option.name);
   }
-  options.threads = given.threads;
-  options.context = given.context;
-  if (given.step_rows != 0) options.step_rows = given.step_rows;
-  options.experts_per_token = given.experts_per_token;
-  if (given.kv_budget_bytes != 0) options.kv_budget_bytes = given.kv_budget_bytes;
-  options.usable_memory_bytes = given.usable_memory_bytes;
-  options.expert_cache_bytes = given.expert_cache_bytes;
-  if (given.prefetch != MF_PREFETCH_PREVIOUS && given.prefetch != MF_PREFETCH_OFF)
-    return Error(
-        ErrorCode::invalid_argument,
-        fmt::format("prefetch: expected MF_PREFETCH_PREVIOUS or MF_PREFETCH_OFF, found {}", given.prefetch));
-  options.prefetches = given.prefetch == MF_PREFETCH_PREVIOUS;
-  options.verifies_reads = given.verify_reads != 0;
   return options;
 }
 

@@ -16,17 +16,14 @@
 namespace moeflux {
 namespace {
 
-constexpr std::uint32_t kMaxStepRows = 1u << 20;
-constexpr unsigned kMaxThreads = 1024;
-
 // Replaces the zeros of the options by their defaults and refuses what this build or this model does not
 // have.
 Result<EngineOptions> settle(const EngineOptions& asked, const ModelConfig& config, FileSystem& files) {
   EngineOptions options = asked;
   if (options.threads == 0) options.threads = read_machine(files).physical_cores;
-  if (options.threads > kMaxThreads)
+  if (options.threads > kMaxEngineThreads)
     return Error(ErrorCode::invalid_argument,
-                 fmt::format("{} threads: an engine takes at most {}", options.threads, kMaxThreads));
+                 fmt::format("{} threads: an engine takes at most {}", options.threads, kMaxEngineThreads));
   if (options.context == 0) options.context = std::min(kDefaultContext, config.max_positions);
   if (options.context > config.max_positions)
     return Error(ErrorCode::invalid_argument, fmt::format("a context of {} exceeds the model's own of {}",

@@ -19,15 +19,20 @@ namespace moeflux {
 
 // docs/performance.md has what it costs in perplexity and gains in speed.
 inline constexpr Precision kDefaultPrecision = Precision::fast;
+inline constexpr std::uint32_t kDefaultContext = 8192;
+inline constexpr std::uint32_t kDefaultStepRows = 512;
+inline constexpr std::uint32_t kMaxStepRows = 1u << 20;
+inline constexpr unsigned kMaxEngineThreads = 1024;
 
 struct EngineOptions {
   Precision precision = kDefaultPrecision;
-  std::string isa = {};           // name of a kernel table; empty: the fastest that runs here
-  unsigned threads = 0;           // 0: one per physical core
-  std::uint32_t context = 0;      // most positions of a session; 0: the smaller of 8192 and the model's own
-  std::uint32_t step_rows = 512;  // most rows of a step; longer prompts take several steps
-  std::uint32_t experts_per_token = 0;  // 0: the model's own; fewer computes another, cheaper model
-  KvDtype kv_dtype = KvDtype::f32;      // how keys and values are stored
+  std::string isa = {};  // name of a kernel table; empty: the fastest that runs here
+  unsigned threads = 0;  // 0: one per physical core
+  // Most positions of a session; 0: kDefaultContext, or the model's own limit if that is less.
+  std::uint32_t context = 0;
+  std::uint32_t step_rows = kDefaultStepRows;  // most rows of a step; longer prompts take several steps
+  std::uint32_t experts_per_token = 0;         // 0: the model's own; fewer computes another, cheaper model
+  KvDtype kv_dtype = KvDtype::f32;             // how keys and values are stored
   std::uint64_t kv_budget_bytes = KvPool::kNoBudget;  // keys and values of all sessions together
 
   // Memory that the engine may use; 0: what the machine has available and its cgroup allows.
@@ -48,7 +53,5 @@ struct EngineOptions {
   TraceBuffer* trace = nullptr;           // collects the timeline; outlives the engine; null: none
   std::function<void()> after_step = {};  // called after every step, also a failed one; may drain the trace
 };
-
-inline constexpr std::uint32_t kDefaultContext = 8192;
 
 }  // namespace moeflux

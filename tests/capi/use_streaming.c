@@ -91,7 +91,7 @@ static void streaming_options_that_make_no_sense_are_refused(const char* model) 
   options = engine_options(model);
   options.prefetch = 2;
   EXPECT_STATUS(mf_engine_open(&options, &engine, &why), MF_INVALID_ARGUMENT,
-                "prefetch|MF_PREFETCH_PREVIOUS|MF_PREFETCH_OFF|2");
+                "prefetch|0 (previous)|1 (off)|found 2");
   options = engine_options(model);
   options.expert_cache_bytes = 1;
   EXPECT_STATUS(mf_engine_open(&options, &engine, &why), MF_INVALID_ARGUMENT, "too small");

@@ -48,8 +48,8 @@ struct BenchCommand : testing::Test {
 };
 
 TEST_F(BenchCommand, PrintsSpeedsAndWhereTheExpertsCameFrom) {
-  flags.engine.expert_cache = "7M";
-  flags.engine.io = "pread";
+  flags.engine[OptionId::expert_cache_bytes] = "7M";
+  flags.engine[OptionId::io] = "pread";
   const Result<std::string> page = run();
   ASSERT_TRUE(page) << page.error().message();
   EXPECT_THAT(*page, AllOf(HasSubstr("room for 128 of 512"), HasSubstr("8 threads, direct reads"),
@@ -59,7 +59,7 @@ TEST_F(BenchCommand, PrintsSpeedsAndWhereTheExpertsCameFrom) {
 }
 
 TEST_F(BenchCommand, PrintsTheSameAsJson) {
-  flags.engine.expert_cache = "7M";
+  flags.engine[OptionId::expert_cache_bytes] = "7M";
   const Json found = json();
   EXPECT_EQ(found["expert_slots"], 128);
   EXPECT_EQ(found["expert_records"], 512);
@@ -116,7 +116,7 @@ TEST_F(BenchCommand, RecordsTheModelsChoicesAndPlaysThemAgain) {
 }
 
 TEST_F(BenchCommand, SwitchesTechniquesOffOneByOne) {
-  flags.engine.expert_cache = "7M";
+  flags.engine[OptionId::expert_cache_bytes] = "7M";
   for (const char* technique : {"overlap", "pieces", "window", "fixed-buffers", "sweeps", "prefetch"}) {
     flags.without = {technique};
     const Json found = json();
@@ -128,7 +128,7 @@ TEST_F(BenchCommand, SwitchesTechniquesOffOneByOne) {
 }
 
 TEST_F(BenchCommand, WritesATrace) {
-  flags.engine.expert_cache = "7M";
+  flags.engine[OptionId::expert_cache_bytes] = "7M";
   flags.engine.trace = (temporary / "trace.json").string();
   ASSERT_TRUE(run());
   const Json events = Json::parse(*files.read_text(flags.engine.trace, 1 << 24));
@@ -155,13 +155,13 @@ TEST_F(BenchCommand, RejectsUnknownNames) {
   flags.write_routing = (temporary / "routing.txt").string();
   EXPECT_THAT(refusal(), States("--write-routing", "--routing model"));
   flags.write_routing.clear();
-  flags.engine.io = "tape";
+  flags.engine[OptionId::io] = "tape";
   EXPECT_THAT(refusal(), States("--io", "tape"));
-  flags.engine.io.clear();
-  flags.engine.expert_cache = "1K";
+  flags.engine[OptionId::io].clear();
+  flags.engine[OptionId::expert_cache_bytes] = "1K";
   EXPECT_THAT(refusal(), States("too small"));
-  flags.engine.expert_cache.clear();
-  flags.engine.prefetch = "always";
+  flags.engine[OptionId::expert_cache_bytes].clear();
+  flags.engine[OptionId::prefetch] = "always";
   EXPECT_THAT(refusal(), States("--prefetch", "previous", "off", "always"));
 }
 

@@ -105,7 +105,7 @@ TEST_F(Chatting, GivesTheReferencesReplies) {
                    "golden_chat.json");
   const Json cases = Json::parse(std::string(std::istreambuf_iterator<char>(in), {}));
   ASSERT_EQ(cases.size(), 25u);
-  flags.engine.precision = "exact";
+  flags.engine[OptionId::precision] = "exact";
   std::vector<std::string> calls;
   for (const Json& expected : cases) {
     flags.rendering.tools =

@@ -140,17 +140,17 @@ Command add_eval(CLI::App& program) {
   parser->add_option("GOLDEN", flags->golden, "A safetensors file with input_ids, logits and more")
       ->required();
   parser->add_flag("--json", flags->json, "Print the same numbers as JSON, on one line");
-  add_engine_flag(*parser, flags->engine, "--precision", "(default: exact)");
-  add_engine_flag(*parser, flags->engine, "--kv");
+  add_engine_flag(*parser, flags->engine, OptionId::precision, "(default: exact)");
+  add_engine_flag(*parser, flags->engine, OptionId::kv_numbers);
   parser->add_option("--chunk", flags->chunk, "Positions of the prompt per step (default: all)")
       ->check(CLI::Range(1u, 1u << 20));
-  add_engine_flag(*parser, flags->engine, "--threads");
-  add_engine_flag(*parser, flags->engine, "--isa");
+  add_engine_flag(*parser, flags->engine, OptionId::threads);
+  add_engine_flag(*parser, flags->engine, OptionId::isa);
   parser->add_option("--batch", flags->batch, "Sessions per step: others beside the golden's (default 1)")
       ->check(CLI::Range(1u, 256u));
   parser->add_flag("--layers", flags->layers, "Also compare layer by layer");
   parser->add_option("--max-error", flags->max_error, "Exit with 1 if a logit error is above this");
-  add_engine_flag(*parser, flags->engine, "--top-experts");
+  add_engine_flag(*parser, flags->engine, OptionId::experts_per_token);
   add_streaming_flags(*parser, flags->engine);
   return {parser,
           [flags](const Shell& shell) { return finish_verdict(run_eval(shell.files, *flags, shell.log)); }};

@@ -176,7 +176,7 @@ TEST_F(EvalOfGoldens, GivesTheSameBitsForAnyChunks) {
   flags.chunk = 0;
   for (const KernelTable* table : compiled_kernels()) {
     if (!table->runs_here()) continue;
-    flags.engine.isa = table->name;
+    flags.engine[OptionId::isa] = table->name;
     flags.engine.options.threads = 1;
     EXPECT_EQ(json()["logits_xxh3"], expected) << table->name;
   }
@@ -391,12 +391,12 @@ TEST_F(EvalOptionsGiven, DoNotWarnAboutTheModelsOwnExperts) {
 }
 
 TEST_F(EvalOptionsGiven, AreRejectedByNameIfUnknown) {
-  flags.engine.isa = "altivec";
+  flags.engine[OptionId::isa] = "altivec";
   Error error = refused();
   EXPECT_EQ(exit_code_of(error), ExitCode::usage);
   EXPECT_THAT(error, States("--isa", "'altivec'"));
-  flags.engine.isa = "";
-  flags.engine.precision = "sloppy";
+  flags.engine[OptionId::isa] = "";
+  flags.engine[OptionId::precision] = "sloppy";
   error = refused();
   EXPECT_EQ(exit_code_of(error), ExitCode::usage);
   EXPECT_THAT(error, States("--precision", "exact", "fast", "'sloppy'"));

@@ -1,16 +1,18 @@
 #pragma once
 // The engine's options on the command line.
 //
-// One table (engine_flags.cpp) has a row per option: its flags, help, range and place in EngineOptions. The
-// parser, the help and, through the long names, the MOEFLUX_ARG_* variables follow from it. Plain values;
-// pure functions.
+// The parser, the help and, through the long names, the MOEFLUX_ARG_* variables follow from the rows of
+// engine/option_table.h. Plain values; pure functions.
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 
 #include "base/log.h"
 #include "base/result.h"
+#include "engine/option_table.h"
 #include "engine/options.h"
 #include "model/config.h"
 
@@ -22,9 +24,11 @@ namespace moeflux::cli {
 
 // What was typed. An empty text leaves the default of `options`.
 struct EngineFlags {
-  EngineOptions options = {};  // numbers and switches, stored by the parser
-  std::string precision = {}, kv = {}, isa = {}, expert_cache = {}, io = {}, prefetch = {};
-  std::string trace = {};  // a file for the timeline; empty: none
+  EngineOptions options = {};                              // numbers and switches, stored by the parser
+  std::array<std::string, kEngineOptionCount> texts = {};  // the others, by OptionId
+  std::string trace = {};                                  // a file for the timeline; empty: none
+
+  std::string& operator[](OptionId id) { return texts[static_cast<std::size_t>(id)]; }
 };
 
 // Adds --threads, --batch-size, --precision, --kv, --isa and --top-experts.
@@ -34,10 +38,9 @@ void add_context_flag(CLI::App& command, EngineFlags& flags);
 // Adds --expert-cache, --io, --prefetch, --verify-reads and --trace.
 void add_streaming_flags(CLI::App& command, EngineFlags& flags);
 
-// Adds the flag with this long name alone, without its short name and its group.
-// Requires: `name` is in the table. `default_value`, if any, replaces the one in the help.
-void add_engine_flag(CLI::App& command, EngineFlags& flags, std::string_view name,
-                     std::string_view default_value = {});
+// Adds the flag of one option, without its short name and its group. `default_help`, if any, replaces the
+// description of the default in the help.
+void add_engine_flag(CLI::App& command, EngineFlags& flags, OptionId id, std::string_view default_help = {});
 
 // The options that the flags describe. Numbers that are too large for an engine are left for it to refuse.
 Result<EngineOptions> engine_options_of(const EngineFlags& flags);
