@@ -1,19 +1,20 @@
 #!/usr/bin/env bash
-# Runs a command as if the machine had less memory: in its own control group, whose hard limit includes the page
-# cache that the command fills, and which does not swap.
+# Runs a command as if the machine had less memory: in its own control group, whose hard limit includes the
+# page cache that the command fills, and which does not swap.
 #
 #   bench/memcap.sh BYTES[K|M|G] EVICT_PATH COMMAND [ARGUMENT...]
 #
-# EVICT_PATH is a file, or a directory with all its files, that is evicted from the page cache first: a page that is
-# already cached stays charged to the group that read it, and would be free memory to the command. "-" evicts nothing.
+# EVICT_PATH is a file, or a directory with all its files, that is evicted from the page cache first: a page
+# that is already cached stays charged to the group that read it, and would be free memory to the command. "-"
+# evicts nothing.
 #
-# Works with control groups version 1 and 2. After the command, one line goes to stderr; numbers that the kernel does
-# not provide are "unknown":
+# Works with control groups version 1 and 2. After the command, one line goes to stderr; numbers that the
+# kernel does not provide are "unknown":
 #   memcap: limit=BYTES peak=BYTES limit_hits=N major_faults=N oom_kills=N rc=N
 # Processes that the command leaves behind are killed, and the group is removed.
 #
-# Exit status: that of the command (137 if it was killed for its memory); 77 if no group can be created, with one line
-# that gives the reason; 125 for wrong arguments.
+# Exit status: that of the command (137 if it was killed for its memory); 77 if no group can be created, with
+# one line that gives the reason; 125 for wrong arguments.
 #
 # MEMCAP_ROOT is for tests: a directory whose proc and sys are read instead of the machine's.
 set -euo pipefail
@@ -48,8 +49,8 @@ evict() {
   ((left == 0)) || say "$left bytes of '$1' stay in the page cache: they do not count against the limit"
 }
 
-# The directory of this process's group: mount point and group name. In a container the name may be that of the host,
-# which does not exist; then the mount point is the group of the container.
+# The directory of this process's group: mount point and group name. In a container the name may be that of
+# the host, which does not exist; then the mount point is the group of the container.
 own_group() {
   if [[ -d $root$1$2 ]]; then echo "$root${1%/}${2%/}"; else echo "$root$1"; fi
 }
@@ -96,8 +97,8 @@ make_group() {
   fi
   if ((version == 1)); then
     put "$limit" memory.limit_in_bytes || cannot "'$group/memory.limit_in_bytes' cannot be written"
-    # Memory and swap together get 1 MiB more: with equal limits this one would be hit, and Linux (for example 6.18)
-    # does not count its hits.
+    # Memory and swap together get 1 MiB more: with equal limits this one would be hit, and Linux (for example
+    # 6.18) does not count its hits.
     put_where_there $((limit + (1 << 20))) memory.memsw.limit_in_bytes
     put_where_there 0 memory.swappiness
   else
@@ -140,8 +141,8 @@ report() {
   say "limit=$limit peak=$peak limit_hits=$hits major_faults=$faults oom_kills=$kills rc=$rc"
 }
 
-# In the background, so that a signal reaches this shell at once and is forwarded; with the standard input of this
-# shell, which a background command would not have.
+# In the background, so that a signal reaches this shell at once and is forwarded; with the standard input of
+# this shell, which a background command would not have.
 run_command() {
   local child
   (

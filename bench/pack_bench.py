@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Packs a synthetic source of about 5 GB and compares the rate with that of the disk in the same run.
 
-Three rounds, interleaved: write a plain file (4 MiB appends, one fsync), then pack. Prints medians, the ratio, and
-the peak memory of packing. Fails if memory exceeds 1 GB or packing is slower than 70 % of the rate of the disk.
+Three rounds, interleaved: write a plain file (4 MiB appends, one fsync), then pack. Prints medians, the
+ratio, and the peak memory of packing. Fails if memory exceeds 1 GB or packing is slower than 70 % of the rate
+of the disk.
 
     bench/pack_bench.py [BINARY] [--layers N] [--folder DIR]
 """

@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
-"""speed_bench.py PROGRAM [--folder DIR] [--rounds N] [--only WORD] [--json FILE] [--against NAME=DECODE,PROMPT ...]
+"""speed_bench.py PROGRAM [--folder DIR] [--rounds N] [--only WORD] [--json FILE] [--instructions]
+               [--against NAME=DECODE,PROMPT ...]
 
-Measures the speed of a model in memory, and how much of the machine's limits that is: 12 layers in the shapes of
-Qwen3.5-35B-A3B with a vocabulary of 32,768, 476 MB of weights per token. It covers decoding and prompts, exact and
-fast, one thread and two, eight sessions together, prompts of 4,096 tokens, and keys and values as floats and (int8) as
-bytes. docs/performance.md has results.
+Measures the speed of a model in memory, and how much of the machine's limits that is: 12 layers in the shapes
+of Qwen3.5-35B-A3B with a vocabulary of 32,768, 476 MB of weights per token. It covers decoding and prompts,
+exact and fast, one thread and two, eight sessions together, prompts of 4,096 tokens, and keys and values as
+floats and (int8) as bytes. docs/performance.md has results.
 
-Each line is a separate process that measures memory and products next to the model. Rounds are interleaved and numbers
-are medians of the rounds, so host load affects all lines alike. The model is written once, to DIR (build/bench).
---json writes all numbers with the facts of the machine. --against compares the lines of one thread with the tokens per
-second of another program, which you measured on the same machine.
+Each line is a separate process that measures memory and products next to the model. Rounds are interleaved
+and numbers are medians of the rounds, so host load affects all lines alike. The model is written once, to DIR
+(build/bench). --json writes all numbers with the facts of the machine. --against compares the lines of one
+thread with the tokens per second of another program, which you measured on the same machine.
 
---instructions counts instructions per function with callgrind instead, for machines whose timing is too noisy: Tern,
-with the kernels for AVX2 (valgrind does not support AVX-512).
+--instructions counts instructions per function with callgrind instead, for machines whose timing is too
+noisy: Tern, with the kernels for AVX2 (valgrind does not support AVX-512).
 """
 
 import argparse

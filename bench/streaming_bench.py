@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
 """streaming_bench.py PROGRAM [--folder DIR] [--rounds N] [--threads N] [--only NAME]: measures streaming.
 
-smaller: the main use case. A model of 12 layers in the shapes of Qwen3.5-35B-A3B, 6.3 GB, under a hard limit of half
-and of a quarter of its size, page cache included: how much of its resident speed it keeps, and how many bytes it reads
-for the records that it misses.
+smaller: the main use case. A model of 12 layers in the shapes of Qwen3.5-35B-A3B, 6.3 GB, under a hard limit
+of half and of a quarter of its size, page cache included: how much of its resident speed it keeps, and how
+many bytes it reads for the records that it misses.
 
-larger: the same shape with 8 GB of experts and a cache of 2 GiB: peak memory, and the speed under a hard limit of the
-planned memory plus 1 GiB.
+larger: the same shape with 8 GB of experts and a cache of 2 GiB: peak memory, and the speed under a hard
+limit of the planned memory plus 1 GiB.
 
-techniques: the 12 layers with a cache for half of the experts, with each technique of the store switched off in turn:
-tokens per second of decoding and of a prompt of 576 tokens in three steps, relative to all techniques switched on.
+techniques: the 12 layers with a cache for half of the experts, with each technique of the store switched off
+in turn: tokens per second of decoding and of a prompt of 576 tokens in three steps, relative to all
+techniques switched on.
 
 The models are written once, to DIR (build/bench), and stay there. Limits need writable control groups
-(bench/memcap.sh); without them those lines are skipped, with a message. Rounds are interleaved; numbers are medians.
+(bench/memcap.sh); without them those lines are skipped, with a message. Rounds are interleaved; numbers are
+medians.
 """
 
 import argparse
@@ -81,7 +83,7 @@ def show(words: str, results: list[dict]) -> float:
 
 
 def bytes_a_miss(results: list[dict], record_bytes: int) -> float:
-    """Bytes read relative to the bytes of the records that were missing when wanted; useful guesses count as missing."""
+    """Bytes read, relative to the bytes of the wanted records that were missing; includes useful guesses."""
     read = missed = 0
     for result in results:
         experts = result["decode"]["experts"]

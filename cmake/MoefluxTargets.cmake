@@ -44,9 +44,9 @@ if(MOEFLUX_FUZZ)
 endif()
 
 # All g++ builds compile eight files as one (CMAKE_UNITY_BUILD), which halves the time. A file whose internal
-# names clash with those of another file is ALONE. Those with tests, which are built often, also precompile the
-# headers that most of the library includes; at -O3 gcc 12 gives false warnings about strings from precompiled
-# headers. The clang builds do neither, so they find a file that does not include what it uses.
+# names clash with those of another file is ALONE. Those with tests, which are built often, also precompile
+# the headers that most of the library includes; at -O3 gcc 12 gives false warnings about strings from
+# precompiled headers. The clang builds do neither, so they find a file that does not include what it uses.
 set(MOEFLUX_LAYER_PCH OFF)
 if(CMAKE_UNITY_BUILD AND MOEFLUX_TESTS)
   set(MOEFLUX_LAYER_PCH ON)
@@ -101,7 +101,7 @@ if(MOEFLUX_TESTS)
 endif()
 
 # moeflux_test(NAME SOURCES a_test.cpp ... ALONE a_test.cpp ... DEPENDS target ...)
-#   One GoogleTest program. Each of its cases is a ctest test. MOEFLUX_REPOSITORY is the path to the test data.
+#   One GoogleTest program. Each of its cases is a ctest test. MOEFLUX_REPOSITORY is the path of test data.
 function(moeflux_test name)
   cmake_parse_arguments(TEST "" "" "SOURCES;ALONE;DEPENDS" ${ARGN})
   if(NOT MOEFLUX_TESTS)

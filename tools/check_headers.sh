@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks that every header of src/ and include/ compiles alone (clang++), and that the headers that device code may
-# include compile as CUDA C++. Without nvcc the second check is skipped, with a note.
+# Checks that every header of src/ and include/ compiles alone (clang++), and that the headers that device
+# code may include compile as CUDA C++. Without nvcc the second check is skipped, with a note.
 #
 #   tools/check_headers.sh
 set -euo pipefail

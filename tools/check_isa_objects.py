@@ -4,8 +4,9 @@
   tools/check_isa_objects.py BUILD_DIR
 
 The linker keeps one copy of a weak symbol, such as an inline function of the standard library, for the
-whole program. A copy from a file compiled with -mavx512f would crash on processors without AVX-512. So the generated files of src/kernels for an instruction set (isa/FAMILY_NAME.cpp) define no weak symbol
-of ours or of the standard library, and nothing global but their table of kernels.
+whole program. A copy from a file compiled with -mavx512f would crash on processors without AVX-512. So the
+generated files of src/kernels for an instruction set (isa/FAMILY_NAME.cpp) define no weak symbol of ours or
+of the standard library, and nothing global but their table of kernels.
 
 Prints one line per violation, "object: what", and exits 1 if there is any, or if there are no such objects.
 """

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Checks that no two files of src/ define a type of the same name in the same namespace.
 
-The linker does not report two such types in one program: templates over them (std::vector<Segment>) become one
-function, compiled for one of the two. Anonymous namespaces are exempt.
+The linker does not report two such types in one program: templates over them (std::vector<Segment>) become
+one function, compiled for one of the two. Anonymous namespaces are exempt.
 
 Relies on the format of the sources: namespaces and types begin in the first column, and a namespace ends with
 "}  // namespace". Prints one line per violation and exits 1 if there is any.

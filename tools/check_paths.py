@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Checks that the files and folders that documents and comments name exist.
 
-  - Markdown, in back-ticks: a path to a source file or document, a path that begins with a folder of the root, and
-    a folder/ that begins with a layer exist below the root or src/; a bare name belongs to exactly one file
+  - Markdown, in back-ticks: a path to a source file or document, a path that begins with a folder of the
+    root, and a folder/ that begins with a layer exist below the root or src/; a bare name belongs to exactly
+    one file
   - Markdown: a relative link leads to a file or folder
   - comments of C++ and CUDA: a path with a folder is the end of the path of a file
 
-Paths may be globs, and NAME, FOLDER and FAMILY stand for any word. Code blocks are exempt, and so are the back-ticks
-of CHANGELOG.md, which describes the past. Prints one line per violation, "path:line: what", and exits 1 if there is
-any.
+Paths may be globs, and NAME, FOLDER and FAMILY stand for any word. Code blocks are exempt, and so are the
+back-ticks of CHANGELOG.md, which describes the past. Prints one line per violation, "path:line: what", and
+exits 1 if there is any.
 """
 
 import collections

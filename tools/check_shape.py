@@ -6,8 +6,8 @@
 
 (check_tree.py limits the length of files.)
 
-Reads C++ by its braces, not with a compiler: a brace at namespace or class scope whose head has parentheses opens a
-function. Prints one line per violation, "path:line: what", and exits 1 if there is any.
+Reads C++ by its braces, not with a compiler: a brace at namespace or class scope whose head has parentheses
+opens a function. Prints one line per violation, "path:line: what", and exits 1 if there is any.
 """
 
 import ast

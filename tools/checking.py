@@ -1,5 +1,5 @@
-"""What the checkers of the tree share: the list of its files, C++ split into code and comments, Markdown without
-code blocks, and main()."""
+"""What the checkers of the tree share: the list of its files, C++ split into code and comments, Markdown
+without code blocks, and main()."""
 
 import argparse
 import os
@@ -17,7 +17,7 @@ COMMENT_OR_LITERAL = re.compile(
 
 
 def files_of(root):
-    """Paths relative to `root` of the files that git tracks or would track; without git, of all but build/."""
+    """Paths relative to `root` of the files that git tracks or would track; without git, all but build/."""
     listing = subprocess.run(
         ["git", "-C", str(root), "rev-parse", "--show-toplevel"], capture_output=True, text=True, check=False
     ) if (root / ".git").exists() else None

@@ -4,9 +4,9 @@
   tools/draw_trace.py trace.json --from-ms 1200 --to-ms 1240 > picture.svg
 
 The picture has one row per track or lane and one box per event, colored by kind; the tooltip of a box has its
-details. The picture follows the reader's light or dark theme. Without --from-ms and --to-ms it shows the whole
-trace, which is rarely readable; a few tens of milliseconds are. The trace of a program that died is drawn up to its
-last complete line.
+details. The picture follows the reader's light or dark theme. Without --from-ms and --to-ms it shows the
+whole trace, which is rarely readable; a few tens of milliseconds are. The trace of a program that died is
+drawn up to its last complete line.
 """
 
 import argparse
@@ -23,7 +23,8 @@ MARGIN, AXIS_HEIGHT, LEGEND_HEIGHT = 10, 26, 20
 MIN_WIDTH = 0.6  # of a box, so that a short event stays visible
 TICK_DISTANCE = 90  # minimum, in pixels
 
-# Of medium lightness, so that they are visible on white and on black; labels are black or white, whichever has more contrast.
+# Of medium lightness, so that they are visible on white and on black. A label is black or white, whichever
+# has more contrast.
 COLORS = {"step": "#98a2b3", "demand": "#2f6fbf", "speculation": "#8fb8e8", "wait": "#d1495b"}
 COMPUTE_COLORS = ["#2a9d78", "#e3a008", "#8e6bbf", "#b5793c", "#5fb3b3", "#c76fa3", "#7f9a3a", "#a3a3a3"]
 LEGEND_NAMES = {"step": "step", "demand": "read on demand", "speculation": "speculative read", "wait": "wait"}

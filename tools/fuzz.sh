@@ -6,9 +6,9 @@
 #   tools/fuzz.sh --total SECONDS --long NAME the same, but NAME runs for SECONDS alone, next to the others
 #   tools/fuzz.sh --keep SECONDS [NAME...]    inputs that reach new code are added to the archive of seeds
 #
-# NAME is a program of build/fuzz/bin without "_fuzz". A crash, a leak, an input that takes over 5 s or uses over
-# 512 MB is a failure. Its input stays in build/fuzz/findings/NAME, and the command that reproduces it is printed.
-# Seeds are unpacked into build/fuzz/corpus/NAME.
+# NAME is a program of build/fuzz/bin without "_fuzz". A crash, a leak, an input that takes over 5 s or uses
+# over 512 MB is a failure. Its input stays in build/fuzz/findings/NAME, and the command that reproduces it is
+# printed. Seeds are unpacked into build/fuzz/corpus/NAME.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -65,7 +65,7 @@ scratch=$(mktemp -d)
 running=()
 trap 'kill "${running[@]}" 2>/dev/null || true; rm -rf "$scratch"' EXIT
 
-# The length of the longest seed, but at least 16 KiB: a shorter limit cuts seeds, a longer one slows every run.
+# The length of the longest seed, but at least 16 KiB: a shorter limit cuts seeds, a longer one is slower.
 longest_input() {
   local longest
   longest=$(find "$1" -type f -printf '%s\n' | sort -n | tail -n 1)

@@ -1,6 +1,7 @@
 """An environment in which `moeflux` runs as for a new user.
 
-Its caches, its history and its home are in one folder that goes away; the tester's environment does not reach it.
+Its caches, its history and its home are in one folder that goes away; the tester's environment does not reach
+it.
 """
 
 import os
@@ -29,7 +30,8 @@ class Sandbox:
 
     def run(self, *arguments: Argument, stdin: Union[str, bytes] = b"", code: int = 0,
             environment: Optional[dict[str, str]] = None) -> "subprocess.CompletedProcess[str]":
-        """Runs the program; expects the exit code `code`. Output and errors are text that keeps invalid bytes."""
+        """Runs the program and expects exit code `code`. Output and errors are text that keeps invalid
+        bytes."""
         data = stdin.encode() if isinstance(stdin, str) else stdin
         command = [str(self.program), *map(str, arguments)]
         child = subprocess.run(command, input=data, capture_output=True, check=False, timeout=PATIENCE_S,

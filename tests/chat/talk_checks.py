@@ -28,7 +28,8 @@ LONG: tuple[Argument, ...] = ("--ignore-eos", "-n", 8000, "-p", STORY, "-t", 1)
 
 
 def ways_to_ask(box: Sandbox, model: pathlib.Path) -> None:
-    """-p, -f, -f - and standard input ask the same; only the reply is on standard output; -q silences the rest"""
+    """-p, -f, -f - and standard input ask the same; standard output has only the reply; -q silences the
+    rest"""
     file = box.file("question.txt", NORWAY + "\n")
     for arguments, stdin in ((("-p", NORWAY), ""), (("-f", file), ""), (("-f", "-"), NORWAY), ((), NORWAY + "\n")):
         said = box.run("run", "-m", model, *GREEDY, *arguments, stdin=stdin)
@@ -155,7 +156,7 @@ def wrong_flags(box: Sandbox, model: pathlib.Path) -> None:
 
 
 def hugging_face_cache(box: Sandbox, model: pathlib.Path) -> None:
-    """-hf finds a snapshot in the local cache and packs it once; if there is none, it lists where it looked"""
+    """-hf packs a snapshot of the local cache once; if there is none, the message lists where it looked"""
     hub = box.folder / "hub"
     repository = hub / "models--org--name"
     (repository / "refs").mkdir(parents=True)
@@ -218,7 +219,7 @@ SUGGESTIONS = {"Tell me a story about a dragon and a lighthouse.": ("dragon", "l
 
 
 def ask(box: Sandbox, suggested: list[str]) -> None:
-    """Asks the suggested questions, and then for what the conversation should remember, in one conversation."""
+    """Asks the suggested questions, then for what the model should remember, in one conversation."""
     questions = list(SUGGESTIONS)
     assert suggested == questions[:4], suggested
     saved = box.folder / "suggested.json"

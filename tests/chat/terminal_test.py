@@ -2,9 +2,9 @@
 """terminal_test.py [--record] PROGRAM: `moeflux chat` as its user sees it, in a terminal of 100 x 30.
 
 Scenes are played in tmux: keys are pressed, and what the screen then shows is compared with
-tests/chat/screens/*.txt. What differs between machines (rates, bytes, kernels) is a letter there; lines that the
-terminal wraps are one line. Nothing waits for a time: the next key follows when the screen shows what it answers.
---record writes the screens anew; read them before they are committed.
+tests/chat/screens/*.txt. What differs between machines (rates, bytes, kernels) is a letter there; lines that
+the terminal wraps are one line. Nothing waits for a time: the next key follows when the screen shows what it
+answers. --record writes the screens anew; read them before they are committed.
 """
 
 import difflib

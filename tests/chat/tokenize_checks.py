@@ -111,7 +111,7 @@ def perplexity(box: Sandbox, model: pathlib.Path) -> None:
     expected, count = golden_perplexity()
     text = GOLDENS / "golden_text.txt"
     found = json.loads(box.run("perplexity", model, "--precision", "exact", text, "--json", "-t", 1).stdout)
-    # Logits differ by at most 5e-4 (tests/goldens/README.md), so the mean log-likelihood differs by at most 1e-3.
+    # Logits differ by at most 5e-4 (tests/goldens/README.md), so the mean log-likelihood by at most 1e-3.
     assert abs(math.log(found["perplexity"] / expected)) <= 1e-3, f"{found}, not {expected}"
     assert (found["text_tokens"], found["scored_tokens"], found["windows"]) == (count, count - 1, 1), found
     page = box.run("perplexity", model, "--precision", "exact", text, "-t", 1)

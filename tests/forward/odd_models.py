@@ -1,7 +1,7 @@
 """Small random models of unusual shapes, each with the reason why it is tested.
 
-Names and shapes come from tests/source/model_states.py. The numbers are drawn here, so that activations between
-layers stay of order 1 and logits of order 1 to 10; only then is an error of 5e-4 a meaningful limit.
+Names and shapes come from tests/source/model_states.py. The numbers are drawn here, so that activations
+between layers stay of order 1 and logits of order 1 to 10; only then is an error of 5e-4 a meaningful limit.
 """
 
 import dataclasses
@@ -79,8 +79,8 @@ def draw(random: np.random.Generator, name: str, shape: tuple[int, ...], family:
 
 
 def mark_delta_nets(text: dict, state: State) -> None:
-    """Corner cases of the delta net: a head of queries and one of keys so small that the 1e-6 added to their squares
-    matters, and a step so long that its exponential exceeds float32."""
+    """Corner cases of the delta net: a head of queries and one of keys so small that the 1e-6 added to their
+    squares matters, and a step so long that its exponential exceeds float32."""
     keys, size = text["linear_num_key_heads"], text["linear_key_head_dim"]
     for name, numbers in state.items():
         if name.endswith("in_proj_qkv.weight"):

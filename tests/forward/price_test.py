@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """price_test.py PROGRAM: what --precision fast and --kv cost Tern, on texts outside its training data.
 
-Perplexity may rise by at most half a percent. How often the likeliest token may change depends on the text: a small
-error changes it only where the two likeliest tokens are nearly equal. On the stories Tern gives at least 0.9 to its
-likeliest token in 75 % of all places, and `fast` keeps it in 99.96 % of those; the prose is beyond it (perplexity
-1,280). docs/performance.md has the measured numbers and the limits for version 1 of the model.
+Perplexity may rise by at most half a percent. How often the likeliest token may change depends on the text: a
+small error changes it only where the two likeliest tokens are nearly equal. On the stories Tern gives at
+least 0.9 to its likeliest token in 75 % of all places, and `fast` keeps it in 99.96 % of those; the prose is
+beyond it (perplexity 1,280). docs/performance.md has the measured numbers and the limits for version 1 of the
+model.
 """
 
 import json

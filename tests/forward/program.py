@@ -38,7 +38,7 @@ class Program:
         return found
 
     def isas(self, model: pathlib.Path, golden: pathlib.Path) -> list[str]:
-        """The instruction sets that this processor runs. For another one eval exits with 2 and a message that names it."""
+        """The instruction sets that this processor runs. For any other, eval exits with 2 and names it."""
         usable = []
         for isa in ISAS:
             child = self.run("eval", model, golden, "--json", "--isa", isa)

@@ -31,10 +31,10 @@ Weights = Callable[[str], Numbers]  # common name → [rows, cols] in float64; a
 ATTENTION_BLOCK = 256  # queries at a time, so that a long prompt's scores fit in memory
 PREFIX = 700
 
-# The rounding error of float32. Each layer passes on the error before it and adds its own, and a delta net whose output
-# is small before its norm amplifies it: after eight layers, transformers is off by 1.2e-4 in hidden states of size 10
-# and by 1.7e-5 in router weights (qwen35moe-tiny), this script in float32 by 2e-4 and 6e-5. Twice that is allowed. A
-# wrong formula is off by 1e-2 and more.
+# The rounding error of float32. Each layer passes on the error before it and adds its own, and a delta net
+# whose output is small before its norm amplifies it: after eight layers, transformers is off by 1.2e-4 in
+# hidden states of size 10 and by 1.7e-5 in router weights (qwen35moe-tiny), this script in float32 by 2e-4
+# and 6e-5. Twice that is allowed. A wrong formula is off by 1e-2 and more.
 HIDDEN_BOUND, ROUTER_BOUND = 4e-4, 1.2e-4
 
 
@@ -355,8 +355,8 @@ class Decoded(dict):
 def forward(checkpoint_dir: Union[pathlib.Path, str], ids: Sequence[int],
             experts_per_token: Optional[int] = None
             ) -> tuple[Numbers, list[Numbers], list[Optional[Routed]]]:
-    """Logits [T, vocabulary]; the embedding and the output of each layer, the last replaced by the normed input of
-    the head; the choice of each layer's router, None for dense layers."""
+    """Logits [T, vocabulary]; the embedding and the output of each layer, the last replaced by the normed
+    input of the head; the choice of each layer's router, None for dense layers."""
     model = reference_reader.read_checkpoint(pathlib.Path(checkpoint_dir))
     return forward_of(model.config, Decoded(model.matrices), ids, experts_per_token)
 

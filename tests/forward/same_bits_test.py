@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """same_bits_test.py PROGRAM [--full]: every golden is matched, with the same bits in every way of computing.
 
-For each golden of tests/goldens, PROGRAM packs the checkpoint and evaluates it. Logits, greedy ids, the hidden states of
-every layer and the choice of every router match transformers, and all instruction sets, chunks, threads and batches give
-one hash of all logits. Options are changed one at a time. The long goldens get a few of them, or all with --full.
+For each golden of tests/goldens, PROGRAM packs the checkpoint and evaluates it. Logits, greedy ids, the
+hidden states of every layer and the choice of every router match transformers, and all instruction sets,
+chunks, threads and batches give one hash of all logits. Options are changed one at a time. The long goldens
+get a few of them, or all with --full.
 """
 
 import pathlib
@@ -92,8 +93,8 @@ def check_golden(program: Program, checkpoint: pathlib.Path, golden_path: pathli
 
 
 def check_fast(program: Program, packed: pathlib.Path, golden: pathlib.Path, variants: list[Options]) -> str:
-    """`fast` also gives one hash, over bytes as well. Its distance from exact means little here, because untrained
-    routers are nearly undecided."""
+    """`fast` also gives one hash, over bytes as well. Its distance from exact means little here, because
+    untrained routers are nearly undecided."""
     def evaluate(*options: Union[str, int]) -> dict:
         return program.evaluate(packed, golden, "--max-error", 1000, "--precision", "fast", *options)
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """shapes_test.py PROGRAM [WORD...]: models of odd shapes and every encoding, against a float64 reference.
 
-For each model of odd_models.py (with WORDs, those whose names contain one of them), reference64.py computes logits,
-hidden states and router choices, and PROGRAM packs the checkpoint and evaluates it. Errors must be within the rounding of
-float32, and options that only change how the result is computed must not change a bit.
+For each model of odd_models.py (with WORDs, those whose names contain one of them), reference64.py computes
+logits, hidden states and router choices, and PROGRAM packs the checkpoint and evaluates it. Errors must be
+within the rounding of float32, and options that only change how the result is computed must not change a bit.
 """
 
 import dataclasses
@@ -26,17 +26,18 @@ from program import Program  # noqa: E402
 from reference64 import Decoded, Routed, forward_of  # noqa: E402
 from reference_reader import Tensor  # noqa: E402
 
-# The error of a sum of float32 products is about 6e-8 of the size of its terms times the square root of their number:
-# about 1e-6 of the output of a matrix here, which is of order 1. Two or three layers of about ten matrices each, and a
-# head that makes logits ten times as large, add up to about 1e-5: the reference run in float32 is off by at most 3e-5 in
-# the logits of all these models, and 1e-5 in hidden states. That is one order of summation; another may be off by ten
-# times as much. The feature that a case tests moves logits by more than 20 times the bound (Case.seen).
+# The error of a sum of float32 products is about 6e-8 of the size of its terms times the square root of their
+# number: about 1e-6 of the output of a matrix here, which is of order 1. Two or three layers of about ten
+# matrices each, and a head that makes logits ten times as large, add up to about 1e-5: the reference run in
+# float32 is off by at most 3e-5 in the logits of all these models, and 1e-5 in hidden states. That is one
+# order of summation; another may be off by ten times as much. The feature that a case tests moves logits by
+# more than 20 times the bound (Case.seen).
 MAX_ERROR = 5e-4
 MAX_HIDDEN_ERROR = 1e-4
 MAX_ROUTER_ERROR = 5e-5
 
-# A router can only distinguish two scores that differ by more than their errors. Prompts on which the reference is
-# closer than this to another choice are not used.
+# A router can only distinguish two scores that differ by more than their errors. Prompts on which the
+# reference is closer than this to another choice are not used.
 MARGIN = 1e-4
 TRIES = 60
 
@@ -78,7 +79,8 @@ class Reference:
                         np.array(ids[count:], "<i4"), logits[count:])
 
     def choose_prompt(self, case: Case) -> tuple[np.ndarray, list[Expected]]:
-        """A prompt on which no router is undecided, with all experts and, if the case asks for it, with one."""
+        """A prompt on which no router is undecided, with all experts and, if the case has `one_expert`, with
+        one."""
         wanted = [None, 1] if case.one_expert else [None]
         vocabulary = self.config["vocab_size"]
         for seed in range(TRIES):
@@ -117,7 +119,8 @@ def write_golden(path: pathlib.Path, prompt: np.ndarray, expected: Expected) -> 
 
 
 def check_layers(found: dict, expected: Expected) -> float:
-    """Checks that every layer is close and names the first that is not; the largest error of hidden states."""
+    """Checks that every layer is close, or names the first that is not. Returns the largest hidden-state
+    error."""
     layers = {layer["layer"]: layer for layer in found["layers"]}
     for number, routed in enumerate(expected.routers):
         layer = layers[number]

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """streaming_bits_test.py PROGRAM [--full]: streamed experts give the same bits as experts in memory.
 
-For each golden of tests/goldens there is one hash of all logits, for every drive, at budgets of all experts, half of
-them, a tenth and one record, with and without prefetching, on one thread and two, alone and in a batch of five, exact and
-fast. Each drive and budget is tested with one choice of the other options, or with all of them with --full. Of the long
-goldens only every fifth choice is tested, or with --full one each.
+For each golden of tests/goldens there is one hash of all logits, for every drive, at budgets of all experts,
+half of them, a tenth and one record, with and without prefetching, on one thread and two, alone and in a
+batch of five, exact and fast. Each drive and budget is tested with one choice of the other options, or with
+all of them with --full. Of the long goldens only every fifth choice is tested, or with --full one each.
 """
 
 import itertools

@@ -1,7 +1,9 @@
-"""The table of hostile inputs: what is wrong, how to make it, the exit code, the facts the message must state.
+"""The table of hostile inputs: what is wrong, how to make it, the exit code, the facts the message must
+state.
 
-A fact is a text that must appear in the message as whole words, or a compiled pattern that must match. Exit code 0
-means that the input is enormous but valid: it must open within the same limits, and the page must state the facts.
+A fact is a text that must appear in the message as whole words, or a compiled pattern that must match. Exit
+code 0 means that the input is enormous but valid: it must open within the same limits, and the page must
+state the facts.
 """
 
 import os

@@ -1,7 +1,7 @@
 """Makes models with one defect each, from the goldens or from scratch.
 
-A builder is a function that fills the empty folder it gets; it returns the path to inspect if that is not the folder
-itself. Large files are sparse, so they take no disk space.
+A builder is a function that fills the empty folder it gets; it returns the path to inspect if that is not the
+folder itself. Large files are sparse, so they take no disk space.
 """
 
 import json

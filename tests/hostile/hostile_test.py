@@ -2,12 +2,12 @@
 """Runs `moeflux inspect` on hostile models and checks that it fails safely.
 
     hostile_test.py --program build/dev/bin/moeflux [-v] [--only TEXT] [--memory-mb N] [--cpu-seconds N]
-    hostile_test.py --program ... --docs docs/formats/hostile.md          also checks that the document is current
-    hostile_test.py --program ... --write-docs docs/formats/hostile.md    writes it from the actual output
+    hostile_test.py --program ... --docs docs/formats/hostile.md        also checks that the file is current
+    hostile_test.py --program ... --write-docs docs/formats/hostile.md  writes it from the actual output
 
-For every input the process must exit by itself, with the exit code of the table, within the limits on CPU time and
-memory. A failure prints one line "moeflux: ..." that states the facts of the table, and nothing else. No control
-character reaches the terminal. The cases are in cases.py.
+For every input the process must exit by itself, with the exit code of the table, within the limits on CPU
+time and memory. A failure prints one line "moeflux: ..." that states the facts of the table, and nothing
+else. No control character reaches the terminal. The cases are in cases.py.
 """
 
 import argparse
@@ -41,8 +41,8 @@ class Outcome:
 
 
 def build(case: Case, folder: pathlib.Path) -> pathlib.Path:
-    """Makes the input in a separate process: a child inherits the peak memory of its parent, so this process must stay
-    small."""
+    """Makes the input in a separate process: a child inherits the peak memory of its parent, so this process
+    must stay small."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -90,7 +90,7 @@ def run(command: list, scratch: pathlib.Path, cpu_seconds: int) -> Outcome:
 
 
 def run_within(command: list, scratch: pathlib.Path, cpu_seconds: int) -> Outcome:
-    """Retries twice after exceeding the CPU limit, because one overrun may be due to other load on the machine."""
+    """Retries twice after exceeding the CPU limit, because host load can cause one overrun."""
     for _ in range(3):
         outcome = run(command, scratch, cpu_seconds)
         if outcome.exit_code != -signal.SIGXCPU:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""refusals_test.py REFUSING READ_WITH_DRIVE: drives open and read correctly when the system refuses operations.
+"""refusals_test.py REFUSING READ_WITH_DRIVE: drives work when the system refuses operations.
 
 REFUSING installs a seccomp filter or a resource limit. READ_WITH_DRIVE reads a file with the real drives and
 compares the bytes with what the standard library reads.
@@ -82,7 +82,7 @@ def main():
                 assert broken is None or broken[-1] == f"65 of 65 reads: {name}", broken
         if has_buffers:
             limited = run(REFUSING, "EPERM", "memlock", READ_WITH_DRIVE, "uring", file)
-            if limited and limited[0] == "3 threads, direct reads":  # other processes of this user use up the limit
+            if limited and limited[0] == "3 threads, direct reads":  # other processes use the limit up
                 check(limited, limited[0], [["io_uring is refused", "ENOMEM", "LimitMEMLOCK"]])
             else:
                 check(limited, "io_uring, direct reads",

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""sync_test.py REFUSING SYNC_FILES: files and directories are synced by a system call, and its error is reported.
+"""sync_test.py REFUSING SYNC_FILES: files and directories are synced, and errors are reported.
 
-A fake file system cannot tell whether the real one calls fsync. Here a seccomp filter makes fsync and fdatasync
-fail: a sync that reports success has not called either.
+A fake file system cannot tell whether the real one calls fsync. Here a seccomp filter makes fsync and
+fdatasync fail: a sync that reports success has not called either.
 """
 
 import pathlib
@@ -44,7 +44,7 @@ def check_refused_sync(folder):
 
 
 def check_file_system_without_directory_sync(folder):
-    """EINVAL means that the file system does not sync directories. For a file it is an error like any other."""
+    """EINVAL means that the file system does not sync directories. For a file it is an ordinary error."""
     results = run(folder, REFUSING, "EINVAL", "sync")
     if results is None:
         return

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """hostile_packed_test.py --program build/dev/bin/moeflux [-v] [--only TEXT] [--memory-mb N] [--cpu-seconds N]
 
-Runs `moeflux inspect` and `moeflux verify` on damaged packed models, by the rules of tests/hostile: the process
-exits by itself, with the exit code of the table, within the limits; a failure prints one line that names the problem;
-no control character reaches the terminal. Each case is a valid model with one change.
+Runs `moeflux inspect` and `moeflux verify` on damaged packed models, by the rules of tests/hostile: the
+process exits by itself, with the exit code of the table, within the limits; a failure prints one line that
+names the problem; no control character reaches the terminal. Each case is a valid model with one change.
 """
 
 import argparse

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """kill_test.py BINARY: a pack that is killed and run again gives the same bytes as an undisturbed one.
 
-Packing the bundled model with 1 and 2 jobs, twice each, must give the same directory. Then packs are killed with
-SIGKILL at 20 seeded random moments, some of them several times, and run again. They must give the same directory,
-without leftover files.
+Packing the bundled model with 1 and 2 jobs, twice each, must give the same directory. Then packs are killed
+with SIGKILL at 20 seeded random moments, some of them several times, and run again. They must give the same
+directory, without leftover files.
 """
 
 import hashlib
@@ -53,7 +53,7 @@ def bytes_in(folder: pathlib.Path) -> int:
 
 
 def kill_at(binary: str, destination: pathlib.Path, jobs: int, most_seconds: float, most_bytes: int) -> bool:
-    """Kills a pack after `most_seconds`, or when it has written `most_bytes`. True if it was still running."""
+    """Kills a pack after `most_seconds` or `most_bytes` written. True if it was still running."""
     deadline = time.monotonic() + most_seconds
     with start(binary, destination, jobs) as child:
         while child.poll() is None and time.monotonic() < deadline and bytes_in(destination) < most_bytes:

@@ -2,8 +2,8 @@
 """memory_test.py BINARY: the memory for packing and verifying does not grow with the source.
 
 Packs a source of over 600 MB, which has a tensor larger than the limit, with two jobs in at most 200 MB, and
-verifies the result in at most 100 MB. Repeats this with a smaller BF16 source that is quantized. Removes the files
-afterwards.
+verifies the result in at most 100 MB. Repeats this with a smaller BF16 source that is quantized. Removes the
+files afterwards.
 """
 
 import json

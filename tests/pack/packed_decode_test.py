@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """packed_decode_test.py BINARY: a packed model has the numbers of its source, bit for bit.
 
-Packs every golden, the bundled model, the checkpoints of tests/source/write_variants.py and the original's artifacts.
-Reads the result with packed_reader.py and the source with tests/source/reference_reader.py, neither of which shares
-code with src/, and compares every number of every matrix. Where pack quantizes, the expected numbers come from MLX's
-rule in numpy (tests/source/checkpoint_writer.py).
+Packs every golden, the bundled model, the checkpoints of tests/source/write_variants.py and the original's
+artifacts. Reads the result with packed_reader.py and the source with tests/source/reference_reader.py,
+neither of which shares code with src/, and compares every number of every matrix. Where pack quantizes, the
+expected numbers come from MLX's rule in numpy (tests/source/checkpoint_writer.py).
 """
 
 import json
@@ -48,7 +48,8 @@ def quantized(numbers: np.ndarray, bits: int) -> np.ndarray:
 
 def expected(name: str, matrix: reference_reader.Matrix, vector: bool, family: str,
              bits: Optional[int]) -> tuple[np.ndarray, dict]:
-    """The expected numbers and encoding of a packed matrix. `bits`: what plain and FP8 matrices are quantized to."""
+    """The expected numbers and encoding of a packed matrix. Plain and FP8 matrices are quantized to
+    `bits`."""
     numbers, kind = matrix.decode(), kind_of(matrix)
     if vector:
         return numbers, F32
@@ -136,7 +137,7 @@ def every_choice(matrices: dict[str, reference_reader.Matrix], thorough: bool) -
 
 
 def the_comparison_notices(run: Runner) -> str:
-    """The comparison detects a flipped bit in a number, in a padding row and in padding, and a missing tensor."""
+    """The comparison detects a flipped bit in a number, a padding row or padding, and a missing tensor."""
     source = TINY / "deepseekv3-tiny-fp8"
     matrices = reference_reader.read_checkpoint(source).matrices
     manifest = json.loads((run.pack(source, None) / "manifest.json").read_text())

@@ -1,8 +1,8 @@
 """An independent reader of packed models, in numpy, written from docs/formats/packed_model.md alone.
 
-It shares no code with src/. It decodes with whole-array arithmetic, checks the manifest against the document (names,
-order, alignment, sizes, padding), and accounts for every byte of every file: each byte belongs to exactly one tensor
-or record, or is zero padding.
+It shares no code with src/. It decodes with whole-array arithmetic, checks the manifest against the document
+(names, order, alignment, sizes, padding), and accounts for every byte of every file: each byte belongs to
+exactly one tensor or record, or is zero padding.
 """
 
 import dataclasses

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """quantizer_test.py TOOL: pack quantizes BF16 numbers by MLX's rule, bit for bit.
 
-TOOL is quantize_dump. Its output is compared with the rule in numpy (tests/source/checkpoint_writer.py, which shares
-no code with src/) over groups of every kind, and with the 4-bit goldens, which the reference wrote: quantizing the
-matrices of a BF16 golden must give those of its 4-bit counterpart.
+TOOL is quantize_dump. Its output is compared with the rule in numpy (tests/source/checkpoint_writer.py, which
+shares no code with src/) over groups of every kind, and with the 4-bit goldens, which the reference wrote:
+quantizing the matrices of a BF16 golden must give those of its 4-bit counterpart.
 """
 
 import json

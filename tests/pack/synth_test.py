@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """synth_test.py BINARY: synthetic models, which have real shapes and random weights.
 
-Checks what `inspect` prints about the published shapes without any files; a reduced shape, packed and verified; that
-equal seeds give equal bytes; source files in every format; and the errors for invalid arguments.
+Checks what `inspect` prints about the published shapes without any files; a reduced shape, packed and
+verified; that equal seeds give equal bytes; source files in every format; and the errors for invalid
+arguments.
 """
 
 import hashlib

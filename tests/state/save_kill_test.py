@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """save_kill_test.py SAVE_LOOP MOEFLUX: a session file is whole after its writer is killed.
 
-SAVE_LOOP saves two states to one file, alternately. It is killed with SIGKILL at 200 seeded random moments; each time
-the file must be the first or the second state, in every byte. A partial file may be left next to it, which the next
-writer replaces.
+SAVE_LOOP saves two states to one file, alternately. It is killed with SIGKILL at 200 seeded random moments;
+each time the file must be the first or the second state, in every byte. A partial file may be left next to
+it, which the next writer replaces.
 """
 
 import os
@@ -17,7 +17,8 @@ from typing import Optional
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "tests" / "goldens" / "tiny" / "qwen35moe-tiny-mlx4"
-# A killed process loses nothing that it has written, so the files may be in memory, where no other fsync delays them.
+# A killed process loses nothing that it has written, so the files may be in memory, where no other fsync
+# delays them.
 SHARED_MEMORY = pathlib.Path("/dev/shm")
 KILLS = 200
 PATIENCE_S = 60

@@ -1,7 +1,7 @@
 """Small tokenizers, one per feature of tokenizer.json, and the ids of the library for hard texts.
 
-Writes tests/goldens/tokenizer/features.json for tokenizer_oracle_test.py --record: a vocabulary of the 256 bytes,
-merges and texts, which all cases share, and per case the sections that differ and the ids.
+Writes tests/goldens/tokenizer/features.json for tokenizer_oracle_test.py --record: a vocabulary of the 256
+bytes, merges and texts, which all cases share, and per case the sections that differ and the ids.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Texts on which tokenizers disagree, and random texts determined by the seed.
 
-Random characters are those assigned in Unicode 14, on which Debian's Python, PCRE2 and the tokenizers library agree.
-Requires a Python with Unicode 14 and nothing else.
+Random characters are those assigned in Unicode 14, on which Debian's Python, PCRE2 and the tokenizers library
+agree. Requires a Python with Unicode 14 and nothing else.
 """
 
 import random

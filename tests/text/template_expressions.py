@@ -1,4 +1,4 @@
-"""Expressions that exercise every operator, filter, test and method, one per line, over template_cases.VARIABLES."""
+"""Expressions for every operator, filter, test and method, one per line, over template_cases.VARIABLES."""
 
 EXPRESSIONS = r"""
 1 + 2 * 3

@@ -1,4 +1,4 @@
-"""Compares the template engine with Jinja2 as Hugging Face configures it: template_oracle_test.py RENDER_LINES
+"""template_oracle_test.py RENDER_LINES: the template engine against Jinja2 as Hugging Face configures it.
 
 Renders the same templates with both: templates of models, a table of every construct, and thousands of random
 templates. Both must succeed or both must fail; messages may differ. Then checks which text is marked as data.
@@ -48,8 +48,8 @@ def compare(program_path, name, requests):
             continue
         variables = model_templates.variables_of(request)
         expected, failure = hugging_face_jinja.render(request["template"], variables)
-        # Not compared: addresses of Python objects; slices of constants, which Jinja2 computes differently from
-        # slices of variables; and escaped text, which has its own class there.
+        # Not compared: addresses of Python objects; slices of constants, which Jinja2 computes differently
+        # from slices of variables; and escaped text, which has its own class there.
         if expected is not None and (" at 0x" in expected or "Markup(" in expected
                                      or "has no slices" in answer.get("error", "")):
             continue

