@@ -53,6 +53,14 @@ Status for_each_line(std::istream& in,
   return {};
 }
 
+Result<std::string> read_flag_file(FileSystem& files, std::string_view flag, const std::string& path,
+                                   std::uint64_t limit_bytes) {
+  Result<std::string> text = files.read_text(path, limit_bytes);
+  if (!text && text.error().code() == ErrorCode::not_found)
+    return Error{ErrorCode::invalid_argument, fmt::format("{}: {}", flag, text.error().message())};
+  return text;
+}
+
 Result<NamedText> read_file_or_input(FileSystem& files, std::string_view flag, const std::string& path,
                                      std::istream& in, std::uint64_t limit_bytes) {
   NamedText read;
@@ -62,17 +70,15 @@ Result<NamedText> read_file_or_input(FileSystem& files, std::string_view flag, c
     return read;
   }
   read.name = path;
-  Result<std::string> text = files.read_text(path, limit_bytes);
-  if (!text && text.error().code() == ErrorCode::not_found)
-    return Error{ErrorCode::invalid_argument, fmt::format("{}: {}", flag, text.error().message())};
-  MF_TRY(read.text, std::move(text));
+  MF_TRY(read.text, read_flag_file(files, flag, path, limit_bytes));
   return read;
 }
 
 Result<Json> parse_template_kwargs(std::string_view text) {
   if (text.empty()) return Json(Json::object());
-  MF_TRY(Json kwargs, parse_json(text, "--chat-template-kwargs"));
-  if (kwargs.is_object()) return kwargs;
+  Result<Json> kwargs = parse_json(text, "--chat-template-kwargs");
+  if (!kwargs) return Error{ErrorCode::invalid_argument, kwargs.error().message()};
+  if (kwargs->is_object()) return kwargs;
   return Error{ErrorCode::invalid_argument,
                fmt::format("--chat-template-kwargs takes a JSON object, found '{}'", printable(text))};
 }

@@ -30,12 +30,16 @@ inline constexpr std::uint64_t kMaxLineBytes = 64 * kMiB;
 Status for_each_line(std::istream& in,
                      FunctionRef<Status(const std::string& line, std::uint64_t number)> each);
 
+// Reads the file at `path`, which `flag` names. A missing file is invalid_argument: the command line is
+// wrong, not the model.
+Result<std::string> read_flag_file(FileSystem& files, std::string_view flag, const std::string& path,
+                                   std::uint64_t limit_bytes);
+
 // A text, and the name of its place in messages.
 struct NamedText {
   std::string text, name;
 };
-// Reads the file at `path`, which `flag` names, or `in` for "-". A missing file is invalid_argument: the
-// command line is wrong, not the model.
+// Reads the file at `path` like read_flag_file(), or `in` for "-".
 Result<NamedText> read_file_or_input(FileSystem& files, std::string_view flag, const std::string& path,
                                      std::istream& in, std::uint64_t limit_bytes);
 
@@ -46,6 +50,7 @@ struct RenderingFlags {
   std::string kwargs;         // a JSON object of further variables for the template
 };
 
+inline constexpr std::string_view kToolsFlag = "--tools", kChatTemplateFlag = "--chat-template";
 inline constexpr std::uint64_t kMaxTemplateBytes = 16 * kMiB;  // of each file above
 
 // The variables of --chat-template-kwargs; none for an empty text.

@@ -38,7 +38,8 @@ Result<Talk> Talk::open(FileSystem& files, const TalkFlags& flags, const Places&
   Json tools;
   ToolSchemas schemas;
   if (!flags.rendering.tools.empty()) {
-    MF_TRY(const std::string text, files.read_text(flags.rendering.tools, kMaxTemplateBytes));
+    MF_TRY(const std::string text,
+           read_flag_file(files, kToolsFlag, flags.rendering.tools, kMaxTemplateBytes));
     MF_TRY(tools, parse_tools(text, flags.rendering.tools));
     MF_TRY(schemas, ToolSchemas::read(tools, flags.rendering.tools));
   }
@@ -48,7 +49,8 @@ Result<Talk> Talk::open(FileSystem& files, const TalkFlags& flags, const Places&
   if (!plain.stop.empty()) MF_TRY_STATUS(StopStrings::check(plain.stop));
   std::string template_source;
   if (!flags.rendering.chat_template.empty()) {
-    MF_TRY(template_source, files.read_text(flags.rendering.chat_template, kMaxTemplateBytes));
+    MF_TRY(template_source,
+           read_flag_file(files, kChatTemplateFlag, flags.rendering.chat_template, kMaxTemplateBytes));
     MF_TRY_STATUS(ChatTemplate::parse(template_source, flags.rendering.chat_template));
   }
   MF_TRY(ChosenModel model, choose_model_with_bar(files, flags.model, places, log));

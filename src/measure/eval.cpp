@@ -287,7 +287,7 @@ void require_fit(const Golden& golden, const ModelConfig& config) {
                  golden.hidden_states.size() == (config.layers.size() + 1) * positions * config.dim,
              "hidden states are those of every layer and position");
   MF_REQUIRE(golden.routers.empty() || golden.routers.size() == config.layers.size(),
-             "there is a router a layer");
+             "there is one router per layer");
   for (const GoldenRouter& router : golden.routers)
     MF_REQUIRE(router.weights.size() == positions * router.experts_per_token &&
                    router.experts.size() == router.weights.size(),

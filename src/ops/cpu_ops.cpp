@@ -55,7 +55,7 @@ void CpuOps::each_head(const Heads& heads, FunctionRef<void(std::uint32_t row, s
 }
 
 void CpuOps::embed(const TiledMatrix& table, std::span<const TokenId> tokens, Rows out) {
-  MF_REQUIRE(tokens.size() == out.count && table.cols == out.cols, "one row a token");
+  MF_REQUIRE(tokens.size() == out.count && table.cols == out.cols, "one row per token");
   each_row(out.count, [&](std::uint32_t row) {
     tile16::decode_row(table, tokens[row].index(), {out.row(row), out.cols});
   });
@@ -104,7 +104,7 @@ void CpuOps::add(Rows x, Rows a, Rows y) {
 }
 
 void CpuOps::add_gated(Rows x, Rows a, Rows gate, Rows y) {
-  MF_REQUIRE(gate.cols == 1, "one gate a row");
+  MF_REQUIRE(gate.cols == 1, "one gate per row");
   each_row(x.count, [&](std::uint32_t row) {
     float open = 0;
     kernels_->rows->sigmoid(gate.row(row), 1, &open);
@@ -121,7 +121,7 @@ void CpuOps::sigmoid_gate(Heads x, Heads gate, Heads y) {
 // Channels are split among the threads; each takes the rows of a segment in order.
 void CpuOps::conv(std::span<const RecurrentSegment> segments, Rows x, std::span<const float> weight,
                   std::uint32_t width, Rows y) {
-  MF_REQUIRE(weight.size() == std::uint64_t{x.cols} * width, "a weight a channel and place");
+  MF_REQUIRE(weight.size() == std::uint64_t{x.cols} * width, "one weight per channel and position");
   constexpr std::uint32_t kChannels = 64;  // per task: whole cache lines
   const std::uint32_t tasks = (x.cols + kChannels - 1) / kChannels;
   region(segments.size() * tasks, [&](std::uint64_t begin, std::uint64_t end, unsigned) {
@@ -210,7 +210,7 @@ void CpuOps::delta_rule(std::span<const RecurrentSegment> segments, const DeltaR
 Status CpuOps::route(const RouterRule& rule, Rows logits, std::span<std::uint32_t> experts,
                      std::span<float> weights) {
   const std::uint32_t k = rule.experts_per_token;
-  MF_REQUIRE(logits.cols == rule.experts, "one logit an expert");
+  MF_REQUIRE(logits.cols == rule.experts, "one logit per expert");
   MF_REQUIRE(experts.size() == std::uint64_t{logits.count} * k && weights.size() == experts.size(),
              "room for every row's choices");
   const Scope scope(*this);

@@ -73,6 +73,10 @@ def bad_use(box: Sandbox, model: pathlib.Path) -> None:
     assert "messages[0].role" in child.stderr and child.stdout == "", child.stderr
     child = box.run("template", model, "--messages", "missing.json", code=2)
     assert "--messages" in child.stderr and "missing.json" in child.stderr and child.stdout == "", child.stderr
+    for flag in ("--tools", "--chat-template"):
+        child = box.run("template", model, "--messages", "-", flag, "missing.json", code=2,
+                        stdin='[{"role": "user", "content": "x"}]')
+        assert flag in child.stderr and "missing.json" in child.stderr and child.stdout == "", child.stderr
     child = box.run("template", model, code=2)
     assert "--messages" in child.stderr, child.stderr
 

@@ -402,7 +402,7 @@ CONFIG = [
         "mlp.gate.weight", "num_experts=9", "hidden_size=128",
     ),
     bad(
-        "more experts a token than there are", sizes(QWEN, num_experts_per_tok=9),
+        "more experts per token than there are", sizes(QWEN, num_experts_per_tok=9),
         "'num_experts_per_tok'", "1", "8", "number",
     ),
     bad(

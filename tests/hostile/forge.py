@@ -357,7 +357,7 @@ def manifest_text(content: bytes) -> Builder:
 
 
 def stacked_experts(count: int) -> Builder:
-    """A golden with `count` experts a layer, in tensors that are holes."""
+    """A golden with `count` experts per layer, in tensors that are holes."""
 
     def change(checkpoint):
         checkpoint.text["num_experts"] = count

@@ -87,7 +87,7 @@ class Inspect(unittest.TestCase):
     def compare_with_page(self, found: dict, page: str) -> None:
         lines = {line[:28].strip(): line for line in page.splitlines()}
         labels = {"resident": "bytes     resident", "largest_expert": "one expert",
-                  "smallest_expert": "one expert", "experts_per_token": "experts a token",
+                  "smallest_expert": "one expert", "experts_per_token": "experts per token",
                   "all_experts": "all experts", "skipped": "skipped"}
         for key, size in found["bytes"].items():
             if key == "skipped" and size == 0:
@@ -104,8 +104,8 @@ class Inspect(unittest.TestCase):
         kinds = "; ".join(", ".join(f"{count} {kind}" for kind, count in found[key].items())
                           for key in ("mixers", "mlps"))
         self.assertRegex(page, rf"(?m)^layers +{found['layers']}: {kinds}$")
-        self.assertRegex(page, rf"(?m)^experts +{found['experts_per_layer']} a layer, "
-                               rf"{found['experts_per_token']} a token, hidden {found['expert_hidden_dim']},")
+        self.assertRegex(page, rf"(?m)^experts +{found['experts_per_layer']} per layer, "
+                               rf"{found['experts_per_token']} per token, hidden {found['expert_hidden_dim']},")
         said = re.sub(r"\s+", " ", page)
         for note in found["notes"]:
             self.assertIn(f"note {note}", said)

@@ -99,7 +99,8 @@ std::string render_page(const EvalResult& result, std::optional<std::uint32_t> e
   line("greedy match", !result.greedy_match ? "no greedy ids" : *result.greedy_match ? "yes" : "no");
   line("positions", fmt::format("{}", result.positions));
   line("logits xxh3", hex_of(result.logits_xxh3));
-  if (experts_per_token) line("experts a token", fmt::format("{}, not the model's own", *experts_per_token));
+  if (experts_per_token)
+    line("experts per token", fmt::format("{}, not the model's own", *experts_per_token));
   if (result.layers.empty()) return page;
   page += "\nlayer   max hidden error   router ids   max router weight error\n";
   for (const LayerErrors& layer : result.layers) {

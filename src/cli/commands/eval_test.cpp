@@ -374,7 +374,7 @@ TEST_F(EvalOptionsGiven, WarnEveryTimeAboutFewerExperts) {
   EXPECT_EQ(log.entries()[0].level, LogLevel::warning);
   EXPECT_THAT(log.entries()[0].message, States("1 of 4 experts"));
   flags.json = false;
-  EXPECT_THAT(verdict().text, HasSubstr("experts a token   1, not the model's own\n"));
+  EXPECT_THAT(verdict().text, HasSubstr("experts per token 1, not the model's own\n"));
   ASSERT_EQ(log.entries().size(), 4u);
   EXPECT_EQ(log.entries()[1].level, LogLevel::warning);
   EXPECT_EQ(log.entries()[2].level, LogLevel::info);

@@ -79,8 +79,8 @@ std::string describe_router(const RouterConfig& router) {
 }
 
 std::string describe_experts(const MoeConfig& moe) {
-  std::string text = fmt::format("{} a layer, {} a token, hidden {}, {}", moe.experts, moe.experts_per_token,
-                                 moe.hidden_dim, describe_router(moe.router));
+  std::string text = fmt::format("{} per layer, {} per token, hidden {}, {}", moe.experts,
+                                 moe.experts_per_token, moe.hidden_dim, describe_router(moe.router));
   if (moe.shared)
     text += fmt::format("; shared expert hidden {}{}", moe.shared->hidden_dim,
                         moe.shared->gated ? ", gated" : "");
@@ -212,7 +212,7 @@ std::string render_page(const ModelSummary& summary, const CheckReport* checked)
   page.gap();
   page.line("bytes", fmt::format("{:<18}{}", "resident", exact(summary.resident_bytes)));
   page.line("", fmt::format("{:<18}{}", "one expert", expert_size(summary)));
-  page.line("", fmt::format("{:<18}{}", "experts a token", exact(summary.token_expert_bytes)));
+  page.line("", fmt::format("{:<18}{}", "experts per token", exact(summary.token_expert_bytes)));
   page.line("", fmt::format("{:<18}{} in {} experts", "all experts", exact(summary.expert_bytes),
                             with_thousands(summary.experts)));
   if (summary.skipped_bytes > 0)

@@ -122,14 +122,14 @@ TEST_P(InspectionOf, PutsEachNumberAfterItsName) {
   EXPECT_THAT(page, HasSubstr("bytes     resident          " + bytes("resident")));
   EXPECT_THAT(page, HasSubstr("one expert        " + bytes("largest_expert")));
   EXPECT_EQ(json["bytes"]["smallest_expert"], json["bytes"]["largest_expert"]);
-  EXPECT_THAT(page, HasSubstr("experts a token   " + bytes("experts_per_token")));
+  EXPECT_THAT(page, HasSubstr("experts per token " + bytes("experts_per_token")));
   EXPECT_THAT(page, HasSubstr("all experts       " + bytes("all_experts")));
   EXPECT_THAT(page, HasSubstr(" in " + number("experts") + " experts\n"));
   EXPECT_THAT(page, HasSubstr("vocabulary " + number("vocabulary") + ", context " + number("max_positions")));
   EXPECT_THAT(page, HasSubstr("\nlayers    " + number("layers") + ": "));
   EXPECT_THAT(page,
-              HasSubstr("\nexperts   " + number("experts_per_layer") + " a layer, " +
-                        number("experts_per_token") + " a token, hidden " + number("expert_hidden_dim")));
+              HasSubstr("\nexperts   " + number("experts_per_layer") + " per layer, " +
+                        number("experts_per_token") + " per token, hidden " + number("expert_hidden_dim")));
   for (const auto& [mixer, count] : json["mixers"].items())
     EXPECT_THAT(page, HasSubstr(count.dump() + " " + mixer));
   EXPECT_THAT(page, HasSubstr("family    " + json["family"].get<std::string>() + ", width " + number("dim")));

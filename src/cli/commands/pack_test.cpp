@@ -211,7 +211,7 @@ TEST_F(InspectCommandLine, HasTheSameNumbersOfAPackedModelAsPageAndAsJson) {
   };
   EXPECT_THAT(page, HasSubstr("bytes     resident          " + bytes("resident")));
   EXPECT_THAT(page, HasSubstr("one expert        " + bytes("largest_expert")));
-  EXPECT_THAT(page, HasSubstr("experts a token   " + bytes("experts_per_token")));
+  EXPECT_THAT(page, HasSubstr("experts per token " + bytes("experts_per_token")));
   EXPECT_THAT(page, HasSubstr("all experts       " + bytes("all_experts")));
   EXPECT_THAT(page, HasSubstr("format    " + json["format"].get<std::string>()));
 }

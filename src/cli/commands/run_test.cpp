@@ -152,6 +152,17 @@ TEST_F(Running, RejectsAMissingFileAsAUsageError) {
   ASSERT_FALSE(asked);
   EXPECT_EQ(exit_code_of(asked.error()), ExitCode::usage);
   EXPECT_THAT(asked, States("--messages", missing));
+  flags.messages.clear();
+  flags.prompt = "Hello!";
+  for (const auto& [flag, path] : {std::pair("--tools", &flags.talk.rendering.tools),
+                                   std::pair("--chat-template", &flags.talk.rendering.chat_template)}) {
+    *path = missing;
+    const Status done = run();
+    ASSERT_FALSE(done);
+    EXPECT_EQ(exit_code_of(done.error()), ExitCode::usage);
+    EXPECT_THAT(done, States(flag, missing));
+    path->clear();
+  }
 }
 
 TEST_F(Running, FindsAWrongFlagBeforeItPacksAnything) {
@@ -161,6 +172,11 @@ TEST_F(Running, FindsAWrongFlagBeforeItPacksAnything) {
   flags.talk.reasoning.clear();
   flags.talk.rendering.kwargs = "[1]";
   EXPECT_THAT(run(), States("--chat-template-kwargs", "'[1]'"));
+  flags.talk.rendering.kwargs = "{";
+  const Status cut = run();
+  ASSERT_FALSE(cut);
+  EXPECT_EQ(exit_code_of(cut.error()), ExitCode::usage);
+  EXPECT_THAT(cut, States("--chat-template-kwargs"));
   flags.talk.rendering.kwargs.clear();
   flags.talk.sampling.top_p = 3;
   EXPECT_THAT(run(), States("--top-p", 0, 1, 3));

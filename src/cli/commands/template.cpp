@@ -20,7 +20,8 @@ Result<ChatInput> read_input(FileSystem& files, const TemplateFlags& flags, std:
          read_file_or_input(files, "--messages", flags.messages, in, kMaxTemplateBytes));
   MF_TRY(input.messages, parse_messages(messages.text, messages.name));
   if (!flags.rendering.tools.empty()) {
-    MF_TRY(const std::string tools, files.read_text(flags.rendering.tools, kMaxTemplateBytes));
+    MF_TRY(const std::string tools,
+           read_flag_file(files, kToolsFlag, flags.rendering.tools, kMaxTemplateBytes));
     MF_TRY(input.tools, parse_tools(tools, flags.rendering.tools));
   }
   MF_TRY(input.kwargs, parse_template_kwargs(flags.rendering.kwargs));
@@ -34,7 +35,8 @@ Result<ChatInput> read_input(FileSystem& files, const TemplateFlags& flags, std:
 Status run_template(FileSystem& files, const TemplateFlags& flags, std::istream& in, Output out) {
   MF_TRY(ModelText text, ModelText::open(files, flags.directory));
   if (!flags.rendering.chat_template.empty()) {
-    MF_TRY(const std::string source, files.read_text(flags.rendering.chat_template, kMaxTemplateBytes));
+    MF_TRY(const std::string source,
+           read_flag_file(files, kChatTemplateFlag, flags.rendering.chat_template, kMaxTemplateBytes));
     MF_TRY_STATUS(text.use_template(source, flags.rendering.chat_template));
   }
   MF_TRY(const ChatInput input, read_input(files, flags, in));
