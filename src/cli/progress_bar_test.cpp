@@ -6,12 +6,14 @@
 #include <cstdint>
 #include <string>
 
+#include "base/testing/states.h"
+
 namespace moeflux::cli {
 namespace {
 
+using test::States;
 using testing::EndsWith;
 using testing::HasSubstr;
-using testing::Not;
 using testing::StartsWith;
 
 constexpr std::uint64_t kGb = 1'000'000'000;
@@ -22,14 +24,13 @@ TEST(ProgressLine, StatesProgressRateAndTimeLeft) {
 }
 
 TEST(ProgressLine, CountsOnlyThisRunForTheRate) {
-  EXPECT_THAT(progress_line("packing", 150 * kGb, 100 * kGb, 200 * kGb, 10),
-              HasSubstr("5.00 GB/s, 10 s left"));
+  EXPECT_THAT(progress_line("packing", 150 * kGb, 100 * kGb, 200 * kGb, 10), States("5.00 GB/s", ", 10 s"));
 }
 
 TEST(ProgressLine, MakesNoEstimateWithoutData) {
   EXPECT_THAT(progress_line("packing", kGb, 0, 2 * kGb, 0.1), EndsWith("1.00 GB of 2.00 GB"));
   EXPECT_THAT(progress_line("packing", kGb, kGb, 2 * kGb, 10), EndsWith("1.00 GB of 2.00 GB"));
-  EXPECT_THAT(progress_line("packing", 0, 0, 2 * kGb, 10), Not(HasSubstr("left")));
+  EXPECT_THAT(progress_line("packing", 0, 0, 2 * kGb, 10), EndsWith(" 0 B of 2.00 GB"));
 }
 
 TEST(ProgressLine, IsEmptyAtTheStartAndFullAtTheEnd) {
@@ -37,7 +38,7 @@ TEST(ProgressLine, IsEmptyAtTheStartAndFullAtTheEnd) {
               StartsWith("verifying   0 % [....................] 0 B"));
   EXPECT_THAT(progress_line("verifying", kGb, 0, kGb, 1),
               StartsWith("verifying 100 % [####################]"));
-  EXPECT_THAT(progress_line("verifying", kGb, 0, kGb, 1), EndsWith(", 0 s left"));
+  EXPECT_THAT(progress_line("verifying", kGb, 0, kGb, 1), States(", 0 s"));
 }
 
 TEST(ProgressLine, IsDoneForAnEmptyJob) {
@@ -45,9 +46,9 @@ TEST(ProgressLine, IsDoneForAnEmptyJob) {
 }
 
 TEST(ProgressLine, PrintsHoursIfAny) {
-  EXPECT_THAT(progress_line("packing", kGb, 0, 7200 * kGb, 1), HasSubstr("1 h 59 min left"));
-  EXPECT_THAT(progress_line("packing", kGb, 0, 60 * kGb, 1), HasSubstr(", 59 s left"));
-  EXPECT_THAT(progress_line("packing", kGb, 0, 61 * kGb, 1), HasSubstr(", 1 min 0 s left"));
+  EXPECT_THAT(progress_line("packing", kGb, 0, 7200 * kGb, 1), States("1 h 59 min"));
+  EXPECT_THAT(progress_line("packing", kGb, 0, 60 * kGb, 1), States(", 59 s"));
+  EXPECT_THAT(progress_line("packing", kGb, 0, 61 * kGb, 1), States(", 1 min 0 s"));
 }
 
 TEST(ProgressBar, PrintsNothingIfStandardErrorIsNotATerminal) {

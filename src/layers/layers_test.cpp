@@ -1,19 +1,26 @@
 // Every kind of layer, on scalar kernels, against its formula in double precision
 // (layers/testing/float64_reference.h).
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <map>
 #include <memory>
+#include <ostream>
 #include <random>
+#include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
+#include "base/overloaded.h"
 #include "experts/record_view.h"
 #include "experts/resident_experts.h"
 #include "kernels/kernel_table.h"
+#include "layers/decoder_layer.h"
 #include "layers/gated_attention.h"
 #include "layers/gated_delta_net.h"
 #include "layers/mla.h"
@@ -91,14 +98,20 @@ class LayerTest : public testing::Test {
     run({&first}, {1}, forward);
     run({&first, &second}, {40, 7}, forward);
     for (const TestSession* session : {&first, &second}) {
-      const Sequence rows = expected(session->seen);
-      double largest = 0;
-      for (const auto& row : rows)
-        for (const double number : row) largest = std::max(largest, std::abs(number));
-      for (std::size_t row = 0; row < rows.size(); ++row)
-        for (std::size_t i = 0; i < config.dim; ++i)
-          ASSERT_NEAR(session->computed[row][i], rows[row][i], 2e-5 * largest)
-              << "row " << row << ", channel " << i;
+      expect_near(session->computed, expected(session->seen));
+    }
+  }
+
+  // Equal up to the rounding of float32, relative to the largest number.
+  static void expect_near(const Sequence& found, const Sequence& expected) {
+    double largest = 0;
+    for (const reference::Vector& row : expected)
+      for (const double number : row) largest = std::max(largest, std::abs(number));
+    ASSERT_EQ(found.size(), expected.size());
+    for (std::size_t row = 0; row < expected.size(); ++row) {
+      ASSERT_EQ(found[row].size(), expected[row].size()) << "row " << row;
+      for (std::size_t i = 0; i < expected[row].size(); ++i)
+        ASSERT_NEAR(found[row][i], expected[row][i], 2e-5 * largest) << "row " << row << ", channel " << i;
     }
   }
 
@@ -308,6 +321,121 @@ TEST_F(SoftmaxMoeLayer, VisitsTheExpertsOfAnOverrideAndRecordsThoseOfTheLastRow)
       ASSERT_NEAR(session.computed[row][i], shared[row][i] + a[i] + b[i], 2e-5) << row << ", " << i;
   }
 }
+
+struct DecoderCase {
+  const char* name;
+  ModelConfig config;
+  std::uint32_t layer;
+
+  friend void PrintTo(const DecoderCase& given, std::ostream* out) { *out << given.name; }
+};
+
+// The layers of both families: every mixer and every kind of MLP.
+class WholeLayer : public MoeLayer, public testing::WithParamInterface<DecoderCase> {
+ protected:
+  WholeLayer() : MoeLayer(GetParam().config, GetParam().layer) {}
+
+  DecoderLayer new_layer() const {
+    Result<DecoderLayer> layer = DecoderLayer::create(config, layer_id, 0, weights);
+    EXPECT_TRUE(layer);
+    layer->derive();
+    return *std::move(layer);
+  }
+  bool has_moe() const { return std::holds_alternative<MoeConfig>(config.layers[layer_id.index()].mlp); }
+
+  static Forward forward_of(const DecoderLayer& layer, StepObserver* observer = nullptr) {
+    return [&layer, observer](const Step& given, const Input& x, Rows residual) {
+      for (std::uint32_t row = 0; row < given.rows; ++row)
+        std::copy_n(x.x.row(row), residual.cols, residual.row(row));
+      Step step = given;
+      step.options.observer = observer;
+      return layer.forward(step, residual);
+    };
+  }
+
+  reference::DecoderStages expected(const Sequence& x) const {
+    const double eps = config.norm_eps;
+    const auto mix = overloaded{
+        [&](const GatedDeltaNetConfig& net, const Sequence& rows) {
+          return reference::gated_delta_net(net, eps, weights, rows);
+        },
+        [&](const GatedAttentionConfig& attention, const Sequence& rows) {
+          return reference::gated_attention(attention, eps, weights, rows);
+        },
+        [&](const MlaConfig& mla, const Sequence& rows) { return reference::mla(mla, eps, weights, rows); },
+    };
+    return reference::decoder_layer(
+        eps, weights, x,
+        [&](const Sequence& rows) {
+          return std::visit([&](const auto& mixer) { return mix(mixer, rows); },
+                            config.layers[layer_id.index()].mixer);
+        },
+        [&](const Sequence& rows) { return expected_mlp(rows); });
+  }
+
+ private:
+  Sequence expected_mlp(const Sequence& x) const {
+    if (has_moe()) return reference::moe(moe(), decoded_experts(), weights, x);
+    const reference::Swiglu mlp = reference::swiglu(weights, "mlp");
+    Sequence y;
+    for (const reference::Vector& row : x) y.push_back(mlp.times(row));
+    return y;
+  }
+};
+
+TEST_P(WholeLayer, AddsItsMixerAndThenItsMlpToTheResidual) {
+  const DecoderLayer layer = new_layer();
+  expect_matches(forward_of(layer), [&](const Sequence& x) { return expected(x).residual; });
+}
+
+// Records what a layer shows, in order.
+class RecordingObserver final : public StepObserver {
+ public:
+  void saw(StepPoint point, LayerId layer, std::span<const float> rows, std::uint32_t cols) override {
+    points.emplace_back(name_of(point));
+    layers.push_back(layer);
+    Sequence& matrix = rows_at[point];
+    for (std::size_t at = 0; at < rows.size(); at += cols)
+      matrix.push_back(reference::as_doubles(rows.subspan(at, cols)));
+  }
+  void chose(LayerId layer, std::span<const std::uint32_t>, std::span<const float>, std::uint32_t) override {
+    points.emplace_back("chose");
+    layers.push_back(layer);
+  }
+  bool replace_residual(LayerId, std::span<float>, std::uint32_t) override {
+    ADD_FAILURE() << "the engine asks for residuals, not the layer";
+    return false;
+  }
+
+  std::vector<std::string> points;
+  std::vector<LayerId> layers;
+  std::map<StepPoint, Sequence> rows_at;
+};
+
+TEST_P(WholeLayer, ShowsAnObserverEveryStageInOrder) {
+  const DecoderLayer layer = new_layer();
+  RecordingObserver observer;
+  TestSession observed = new_session();
+  run({&observed}, {5}, forward_of(layer, &observer));
+  std::vector<std::string> order = {"normed", "mixed", "mlp_normed"};
+  if (has_moe()) order.insert(order.end(), {"router_logits", "chose", "shared", "routed"});
+  order.emplace_back("residual");
+  EXPECT_THAT(observer.points, testing::ElementsAreArray(order));
+  EXPECT_THAT(observer.layers, testing::Each(layer_id));
+  const reference::DecoderStages stages = expected(observed.seen);
+  expect_near(observer.rows_at[StepPoint::normed], stages.normed);
+  expect_near(observer.rows_at[StepPoint::mixed], stages.mixed);
+  expect_near(observer.rows_at[StepPoint::mlp_normed], stages.mlp_normed);
+  expect_near(observer.rows_at[StepPoint::residual], stages.residual);
+  EXPECT_EQ(observer.rows_at[StepPoint::residual], observed.computed);
+}
+
+INSTANTIATE_TEST_SUITE_P(DecoderLayer, WholeLayer,
+                         testing::Values(DecoderCase{"QwenDeltaNet", qwen_with_more_experts(), 0},
+                                         DecoderCase{"QwenAttention", qwen_with_more_heads(), 1},
+                                         DecoderCase{"DeepseekDense", tiny_deepseek_config(), 0},
+                                         DecoderCase{"DeepseekMoe", deepseek_with_more_experts(), 1}),
+                         [](const auto& given) { return std::string(given.param.name); });
 
 }  // namespace
 }  // namespace moeflux

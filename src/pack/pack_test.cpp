@@ -367,8 +367,7 @@ TEST_F(APack, WritesNothingIfThereIsTooLittleRoom) {
     const auto report = pack_into(files, source, place);
     ASSERT_FALSE(report);
     EXPECT_EQ(report.error().code(), ErrorCode::no_space);
-    EXPECT_THAT(report.error().message(), States(place.string()));
-    EXPECT_THAT(report.error().message(), testing::HasSubstr(human_bytes(plan->total_bytes())));
+    EXPECT_THAT(report, States(place.string(), human_bytes(plan->total_bytes())));
   }
   for (const FileOperation writing :
        {FileOperation::create, FileOperation::append, FileOperation::make_directory})

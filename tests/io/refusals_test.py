@@ -22,11 +22,14 @@ RING_REMEDIES = {
 }
 
 
+skipped = []  # what this machine cannot refuse
+
+
 def run(*command):
     """The lines that the command printed, or None if this machine cannot refuse what it should."""
     child = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     if child.returncode == CANNOT_REFUSE:
-        print(f"skipped, this machine cannot refuse: {' '.join(map(str, command[1:3]))}: {child.stderr.strip()}")
+        skipped.append(f"{' '.join(map(str, command[1:3]))}: {child.stderr.strip()}")
         return None
     assert child.returncode == 0, f"{command} ends with {child.returncode}: {child.stderr}"
     return child.stdout.splitlines()
@@ -103,3 +106,6 @@ def main():
 
 
 main()
+if skipped:
+    print("skipped, this machine cannot refuse:", *skipped, sep="\n  ")
+    sys.exit(CANNOT_REFUSE)

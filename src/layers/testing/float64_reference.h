@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <numeric>
 #include <span>
 #include <string>
@@ -39,7 +40,7 @@ struct Matrix {
   }
 };
 
-inline Matrix decoded(const TiledMatrix& tiled) {
+inline Matrix decoded(const tile16::TiledMatrix& tiled) {
   Matrix matrix{tiled.rows, tiled.cols, Vector(tiled.rows * tiled.cols)};
   std::vector<float> row(tiled.cols);
   for (std::size_t r = 0; r < matrix.rows; ++r) {
@@ -316,6 +317,30 @@ inline Sequence moe(const MoeConfig& config, const std::vector<Swiglu>& experts,
     y.push_back(std::move(sum));
   }
   return y;
+}
+
+// A decoder layer by its stages: residual = x + mixed + mlp(mlp_normed).
+struct DecoderStages {
+  Sequence normed, mixed, mlp_normed, residual;
+};
+
+inline DecoderStages decoder_layer(double eps, const Weights& weights, const Sequence& x,
+                                   const std::function<Sequence(const Sequence&)>& mixer,
+                                   const std::function<Sequence(const Sequence&)>& mlp) {
+  const auto norm = [&](Sequence rows, const char* name) {
+    for (Vector& row : rows) rms_norm(row, as_doubles(weights.vector(name)), eps);
+    return rows;
+  };
+  const auto add = [](Sequence& to, const Sequence& rows) {
+    for (std::size_t row = 0; row < to.size(); ++row)
+      for (std::size_t i = 0; i < to[row].size(); ++i) to[row][i] += rows[row][i];
+  };
+  DecoderStages stages{.normed = norm(x, "input_layernorm"), .mixed = {}, .mlp_normed = {}, .residual = x};
+  stages.mixed = mixer(stages.normed);
+  add(stages.residual, stages.mixed);
+  stages.mlp_normed = norm(stages.residual, "post_attention_layernorm");
+  add(stages.residual, mlp(stages.mlp_normed));
+  return stages;
 }
 
 }  // namespace moeflux::reference
