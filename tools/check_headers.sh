@@ -14,10 +14,12 @@ compile_alone() {
 }
 export -f compile_alone
 
-# x86/*.h are for one instruction set each, and for the files that are compiled for it.
-find . ../include -name '*.h' -not -path '*/kernels/x86/*' -printf '%P\0' | sort -z |
+# A header in a folder of an architecture is for one instruction set, and for the files that are compiled for
+# it; the build of every family compiles it as the first include.
+headers() { find . ../include -name '*.h' -not -path '*/kernels/x86/*' -not -path '*/kernels/aarch64/*' "$@"; }
+headers -printf '%P\0' | sort -z |
   xargs -0 -P "${JOBS:-$(nproc)}" -I '{}' bash -c "compile_alone '{}'"
-echo "headers: $(find . ../include -name '*.h' -not -path '*/kernels/x86/*' | wc -l) compile alone"
+echo "headers: $(headers | wc -l) compile alone"
 
 nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true)
 if [[ -z $nvcc ]]; then

@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/utf8.h"
+
 namespace moeflux {
 
 // At most the first `limit` bytes of `text`, followed by "..." if it is longer. Never cuts a UTF-8 character
@@ -15,7 +17,7 @@ inline std::string printable(std::string_view text, std::size_t limit = 120) {
   std::size_t end = text.size();
   if (end > limit) {
     end = limit;
-    while (end > 0 && limit - end < 4 && (byte(end) & 0xC0) == 0x80) --end;
+    while (end > 0 && limit - end < 4 && is_utf8_continuation(text[end])) --end;
   }
   std::string out;
   out.reserve(end + 3);

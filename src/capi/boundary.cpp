@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/utf8.h"
+
 // One line per code: its name in C and in the library.
 #define MF_EACH_CODE(X)                                      \
   X(MF_NOT_FOUND, not_found)                                 \
@@ -49,11 +51,8 @@ mf_status status_of(ErrorCode code) {
 mf_status fail(mf_message* why, mf_status status, std::string_view message) noexcept {
   if (why == nullptr) return status;
   std::size_t size = std::min(message.size(), sizeof(why->text) - 1);
-  const auto continues = [&](std::size_t i) {
-    return (static_cast<unsigned char>(message[i]) & 0xC0) == 0x80;
-  };
   if (size < message.size())
-    while (size > 0 && continues(size)) --size;
+    while (size > 0 && is_utf8_continuation(message[size])) --size;
   std::memcpy(why->text, message.data(), size);
   why->text[size] = '\0';
   return status;

@@ -56,9 +56,13 @@ Status for_each_line(std::istream& in,
 Result<std::string> read_flag_file(FileSystem& files, std::string_view flag, const std::string& path,
                                    std::uint64_t limit_bytes) {
   Result<std::string> text = files.read_text(path, limit_bytes);
-  if (!text && text.error().code() == ErrorCode::not_found)
-    return Error{ErrorCode::invalid_argument, fmt::format("{}: {}", flag, text.error().message())};
+  if (!text) return in_flag_file(flag, std::move(text).error());
   return text;
+}
+
+Error in_flag_file(std::string_view flag, Error error) {
+  if (error.code() != ErrorCode::not_found) return error;
+  return Error{ErrorCode::invalid_argument, fmt::format("{}: {}", flag, error.message())};
 }
 
 Result<NamedText> read_file_or_input(FileSystem& files, std::string_view flag, const std::string& path,

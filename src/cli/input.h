@@ -35,6 +35,9 @@ Status for_each_line(std::istream& in,
 Result<std::string> read_flag_file(FileSystem& files, std::string_view flag, const std::string& path,
                                    std::uint64_t limit_bytes);
 
+// Makes not_found invalid_argument, with the name of `flag`; for files that a measuring layer reads.
+Error in_flag_file(std::string_view flag, Error error);
+
 // A text, and the name of its place in messages.
 struct NamedText {
   std::string text, name;

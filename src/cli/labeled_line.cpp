@@ -19,8 +19,7 @@ std::string labeled_line(std::string_view label, std::size_t label_columns, std:
     if (take < rest.size()) {
       const std::size_t space = rest.rfind(' ', room);
       if (space != std::string_view::npos && space > 0) take = space;
-      while (take > 1 && (static_cast<unsigned char>(rest[take]) & 0xC0) == 0x80)
-        --take;  // a whole character
+      while (take > 1 && is_utf8_continuation(rest[take])) --take;
     }
     lines += fmt::format("{:<{}}{}\n", first ? label : "", label_columns, rest.substr(0, take));
     rest.remove_prefix(take);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/overloaded.h"
 #include "base/sizes.h"
 #include "base/tokens.h"
 #include "engine/session.h"
@@ -46,9 +47,12 @@ Result<EngineOptions> settle(const EngineOptions& asked, const ModelConfig& conf
 }
 
 const RopeConfig* rope_of(const MixerConfig& mixer) {
-  if (const auto* attention = std::get_if<GatedAttentionConfig>(&mixer)) return &attention->rope;
-  if (const auto* mla = std::get_if<MlaConfig>(&mixer)) return &mla->rope;
-  return nullptr;
+  return std::visit(overloaded{
+                        [](const GatedDeltaNetConfig&) -> const RopeConfig* { return nullptr; },
+                        [](const GatedAttentionConfig& attention) { return &attention.rope; },
+                        [](const MlaConfig& mla) { return &mla.rope; },
+                    },
+                    mixer);
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ constinit const std::array<EngineOption, kEngineOptionCount> kEngineOptions{{
     {OptionId::isa, "isa", "--isa", "", "Kernels, as 'moeflux doctor' lists them", "", "the fastest", compute,
      TextOption{set_isa}},
     {OptionId::experts_per_token, "experts_per_token", "--top-experts", "",
-     "Fewer experts per token than the model's own: another, cheaper model", "", "", compute,
+     "Experts per token, if fewer than the model's own; faster, but changes the results", "", "", compute,
      NumberOption{&E::experts_per_token, 1, 65536}},
     {OptionId::context, "context", "--ctx-size", "-c", "Positions for prompt and reply", "",
      "8192, or the model's own limit if that is less", context, NumberOption{&E::context, 0, 1u << 24}},

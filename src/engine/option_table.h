@@ -18,8 +18,8 @@
 
 namespace moeflux {
 
-// The rows by their names in C; they also name the fields of mf_engine_options. A number of 0 and a null text
-// are the default there.
+// The rows, by their names in C, which are also the fields of mf_engine_options. There, 0 or a null text
+// selects the default.
 #define MF_ENGINE_OPTIONS(X) \
   X(threads)                 \
   X(step_rows)               \
@@ -84,8 +84,8 @@ struct EngineOption {
 extern const std::array<EngineOption, kEngineOptionCount> kEngineOptions;  // in the order of OptionId
 inline const EngineOption& engine_option(OptionId id) { return kEngineOptions[static_cast<std::size_t>(id)]; }
 
-// Sets an option from its number in C, as from its text. Fails as set_precision() and its siblings do, if
-// the number is not one of a ChoiceOption. Requires: not a TextOption.
+// Sets an option from its number in C. Returns invalid_argument if a ChoiceOption has no text with that
+// number. Requires: not a TextOption.
 Status set_option(EngineOptions& options, const EngineOption& option, std::uint64_t number);
 
 // "(default: 512)", or "" if there is nothing to say.

@@ -104,7 +104,7 @@ Status Engine::open_experts() {
         "all of its experts; a larger cache is faster",
         human_bytes(memory_plan_.experts_bytes), human_bytes(token)));
   experts_ = std::move(store);
-  ops_->set_between_operations([source = experts_.get()] { source->advance_reads(); });
+  ops_->set_after_product([source = experts_.get()] { source->advance_reads(); });
   return {};
 }
 

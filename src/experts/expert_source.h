@@ -9,7 +9,7 @@
 //   Fetch fetch = source.begin(layer, wanted, order);
 //   while (...) { MF_TRY(std::optional<Lease> lease, fetch.next()); if (!lease) break; ... }
 //
-// Destroying a Fetch cancels the experts that were not handed out. Leases may outlive the Fetch but not the
+// Destroying a Fetch cancels the experts that were not returned. Leases may outlive the Fetch but not the
 // source. A source serves one Fetch at a time. One thread at a time. begin() and next() allocate nothing.
 
 #include <cstdint>
@@ -36,7 +36,7 @@ enum class FetchOrder {
 
 struct ExpertCounters {
   std::uint64_t fetches = 0;  // Fetches begun
-  std::uint64_t served = 0;   // leases handed out
+  std::uint64_t served = 0;   // leases returned
   friend bool operator==(const ExpertCounters&, const ExpertCounters&) = default;
 };
 
@@ -60,8 +60,8 @@ class ExpertSource {
   virtual void forget_hints() {}  // of all layers
   // Collects the reads that have ended and submits the next ones. Never blocks and never fails: a read error
   // is reported by Fetch::next(). A source has no thread of its own, so a drive runs dry while its caller
-  // computes. A compute loop therefore calls this between operations (Ops::set_between_operations). Costs
-  // next to nothing if no read has ended; a no-op for sources that do not stream.
+  // computes. A compute loop therefore calls this after every product (Ops::set_after_product). Costs next
+  // to nothing if no read has ended; a no-op for sources that do not stream.
   virtual void advance_reads() {}
 
   const ExpertCounters& counters() const { return counters_; }
@@ -127,10 +127,10 @@ class Fetch {
 
   LayerId layer() const { return layer_; }
 
-  // Whether next() would return an expert without waiting. False when all have been handed out.
+  // Whether next() would return an expert without waiting. False when all have been returned.
   bool is_one_ready() const { return source_->is_one_ready(); }
 
-  // Waits until an expert is ready and leases it. Returns nullopt when all have been handed out. Do not call
+  // Waits until an expert is ready and leases it. Returns nullopt when all have been returned. Do not call
   // it again after an error.
   Result<std::optional<Lease>> next() {
     MF_TRY(const std::optional<ExpertSource::ReadyExpert> ready, source_->next_ready());

@@ -9,13 +9,13 @@
 #include "base/hash.h"
 #include "base/sizes.h"
 #include "experts/record_view.h"
+#include "io/direct_io.h"
 #include "io/system_error.h"
 
 namespace moeflux {
 namespace {
 
 constexpr std::size_t kCompletionsAtOnce = 64;
-constexpr std::uint64_t kSectorBytes = 512;  // a direct read can continue only at a multiple of it
 
 struct RecordSizes {
   std::vector<SlabShape> slabs;        // `slots` is the number of records

@@ -9,7 +9,7 @@
 // A read fails if the drive reports an error, the file is too short, the checksum differs, or no read of a
 // wanted record ends within `patience`. The fetch that wants the record then ends with an error that names
 // layer, expert, file and cause. The slot is freed as soon as no read writes to it, and the next fetch reads
-// the record again. Only records that were read completely are handed out.
+// the record again. Only complete records are returned.
 //
 // Owns memory and files; the model is used only while opening. One thread at a time. No allocation after
 // opening.
@@ -46,7 +46,8 @@ struct ExpertStoreOptions {
   std::chrono::nanoseconds patience = std::chrono::seconds(10);
   std::uint64_t piece_bytes = SchedulerOptions().piece_bytes;
   std::uint64_t demand_window_bytes = SchedulerOptions().demand_window_bytes;
-  // Hands out ready experts while others are read. If false, only after all reads of the fetch have ended.
+  // Returns ready experts while others are read. If false, returns experts only after all reads of the fetch
+  // have ended.
   bool overlaps = true;
   bool keeps_in_sweeps = SchedulerOptions().keeps_in_sweeps;
   PolicyMaker make_policy = [](std::uint32_t slots) { return std::make_unique<LruPolicy>(slots); };

@@ -97,7 +97,7 @@ class ExpertScheduler {
   std::optional<Ready> next_ready();
   // One expert that is wanted and not ready, for messages; nullopt if there is none.
   std::optional<ExpertKey> pending() const;
-  // Experts that were not handed out are no longer wanted.
+  // Experts that were not returned are no longer wanted.
   void end_fetch();
   void release(std::uint32_t slot);  // ends one lease
   std::uint32_t lease_limit() const { return lease_limit_; }
@@ -154,7 +154,7 @@ class ExpertScheduler {
     std::span<const std::uint32_t> wanted;
     FetchOrder order = FetchOrder::ready_first;
     std::size_t served = 0;
-    std::uint64_t read_ahead_bytes = 0;  // of records read in this sweep and not handed out
+    std::uint64_t read_ahead_bytes = 0;  // of records read in this sweep and not returned
     std::uint64_t most_bytes_in_flight = ~std::uint64_t{0};
   };
 

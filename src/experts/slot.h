@@ -21,7 +21,7 @@ enum class Origin : std::uint8_t {
 constexpr bool is_guess(Origin origin) { return origin == Origin::guess || origin == Origin::refuted_guess; }
 constexpr bool is_speculative(Origin origin) { return is_guess(origin) || origin == Origin::fill; }
 
-// Whether the open fetch wants the record, and how the fetch found it. `none` once it has been handed out.
+// Whether the open fetch wants the record, and how the fetch found it. `none` once it has been returned.
 enum class Want : std::uint8_t {
   none,
   hit,         // ready when the fetch began

@@ -30,7 +30,7 @@ std::vector<TokenId> end_tokens_of(const Engine& engine, const ModelText& text) 
   return tokens;
 }
 
-Error listener_stopped() { return {ErrorCode::cancelled, "the listener asked for no more"}; }
+Error listener_stopped() { return {ErrorCode::cancelled, "the listener stopped the generation"}; }
 
 // Moves the session to the end of a prompt, reusing what it has seen already.
 class PromptReader {

@@ -10,13 +10,13 @@
 namespace moeflux {
 namespace {
 
-constexpr std::uint64_t kMaxTextBytes = 4 * kMiB;
+constexpr std::uint64_t kMaxSettingsBytes = 4 * kMiB;
 
 // nullopt if there is no such file.
 Result<std::optional<std::string>> read_if_present(FileSystem& files, const std::filesystem::path& path) {
   MF_TRY(const bool is_present, files.exists(path));
   if (!is_present) return std::optional<std::string>();
-  MF_TRY(std::string text, files.read_text(path, kMaxTextBytes));
+  MF_TRY(std::string text, files.read_text(path, kMaxSettingsBytes));
   return std::optional(std::move(text));
 }
 

@@ -26,7 +26,7 @@ Result<const KernelTable*> select_kernels(std::string_view name) {
     names.append(names.empty() ? "" : ", ").append(table->name);
   }
   return Error(ErrorCode::invalid_argument,
-               fmt::format("no kernels are called '{}'; this build has {}", name, names));
+               fmt::format("unknown kernels '{}': expected one of {}", name, names));
 }
 
 }  // namespace moeflux

@@ -55,8 +55,12 @@ void DecoderLayer::derive() {
 }
 
 std::uint64_t DecoderLayer::derived_bytes() const {
-  const auto* mla = std::get_if<Mla>(&mixer_);
-  return mla != nullptr ? mla->derived_bytes() : 0;
+  return std::visit(overloaded{
+                        [](const GatedDeltaNet&) { return std::uint64_t{0}; },
+                        [](const GatedAttention&) { return std::uint64_t{0}; },
+                        [](const Mla& mla) { return mla.derived_bytes(); },
+                    },
+                    mixer_);
 }
 
 Status DecoderLayer::forward(const Step& step, Rows residual) const {

@@ -31,10 +31,8 @@ void GatedAttention::forward(const Step& step, LayerId layer, const Input& x, Ro
 
   ops.rms_norm(queries, query_norm_, norm_eps_, queries);
   ops.rms_norm(keys, key_norm_, norm_eps_, keys);
-  const RopePairs pairs =
-      config_.rope.pairing == RopePairing::half_split ? RopePairs::half_split : RopePairs::interleaved;
-  ops.rope(queries.part(0, config_.rope.dims), step.rope[rope_], pairs);
-  ops.rope(keys.part(0, config_.rope.dims), step.rope[rope_], pairs);
+  ops.rope(queries.part(0, config_.rope.dims), step.rope[rope_], config_.rope.pairing);
+  ops.rope(keys.part(0, config_.rope.dims), step.rope[rope_], config_.rope.pairing);
 
   const std::span<const KvSegment> segments = kv_segments(step, layer);
   ops.append(segments, keys, as_heads(value, config_.kv_heads, dim));

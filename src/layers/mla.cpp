@@ -43,8 +43,6 @@ void Mla::forward(const Step& step, LayerId layer, const Input& x, Rows y) const
   const std::uint32_t latent_dim = config_.latent_dim, nope_dim = config_.nope_dim,
                       rope_dim = config_.rope_dim;
   const std::uint32_t key_dim = latent_dim + rope_dim;
-  const RopePairs pairs =
-      config_.rope.pairing == RopePairing::half_split ? RopePairs::half_split : RopePairs::interleaved;
 
   const Rows projected = ops.take(rows, config_.query_dim());
   project_queries(ops, x, projected);
@@ -53,12 +51,12 @@ void Mla::forward(const Step& step, LayerId layer, const Input& x, Rows y) const
   ops.matmul(latent_, x, key);
   ops.rms_norm(key.columns(0, latent_dim), latent_norm_, norm_eps_, key.columns(0, latent_dim));
   const Heads keys = as_heads(key, 1, key_dim);
-  ops.rope(keys.part(latent_dim, rope_dim), step.rope[rope_], pairs);
+  ops.rope(keys.part(latent_dim, rope_dim), step.rope[rope_], config_.rope.pairing);
 
   const Heads queries = as_heads(ops.take(rows, heads * key_dim), heads, key_dim);
   ops.head_matmul(heads_.embed(), plain_queries.part(0, nope_dim), queries.part(0, latent_dim));
   ops.copy(plain_queries.part(nope_dim, rope_dim), queries.part(latent_dim, rope_dim));
-  ops.rope(queries.part(latent_dim, rope_dim), step.rope[rope_], pairs);
+  ops.rope(queries.part(latent_dim, rope_dim), step.rope[rope_], config_.rope.pairing);
 
   const std::span<const KvSegment> segments = kv_segments(step, layer);
   ops.append(segments, keys, {});

@@ -22,7 +22,7 @@ namespace moeflux {
 
 struct StepSegment {
   SessionState* state = nullptr;         // null while measuring
-  ExpertHistory* history = nullptr;      // receives the experts of the segment's last row; null: nothing does
+  ExpertHistory* history = nullptr;      // receives the experts of the last row; null: not recorded
   std::span<const TokenId> tokens = {};  // one per row
   std::uint32_t first_row = 0;           // in the batch
   std::uint32_t position = 0;            // of the first row, in its session
@@ -33,7 +33,7 @@ struct StepSegment {
   SegmentRows in_batch() const { return {first_row, rows()}; }
 };
 
-// What the caller of a step may add to it. Null: nothing.
+// What the caller of a step may add; null if unused.
 struct StepOptions {
   StepObserver* observer = nullptr;
   const std::atomic<bool>* cancel = nullptr;  // read before every layer

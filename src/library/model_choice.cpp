@@ -49,11 +49,10 @@ Result<Digest> digest_of_checkpoint(FileSystem& files, const fs::path& directory
   return digest.value();
 }
 
-Status pack_into(FileSystem& files, const fs::path& source_path, const fs::path& destination, LogSink& log,
+Status pack_into(FileSystem& files, const SourceModel& source, const fs::path& destination, LogSink& log,
                  PackObserver progress) {
-  MF_TRY(const SourceModel source, SourceModel::open(files, source_path));
   log.write(LogLevel::info,
-            fmt::format("packing {} into {}, once", source_path.native(), destination.native()));
+            fmt::format("packing {} into {}, once", source.path().native(), destination.native()));
   const unsigned jobs = std::max(1u, std::thread::hardware_concurrency());
   MF_TRY_STATUS(pack(source, files, files, destination, {{}, jobs}, progress));
   return {};
@@ -61,9 +60,11 @@ Status pack_into(FileSystem& files, const fs::path& source_path, const fs::path&
 
 fs::path cached_models(const Places& places) { return places.cache / "moeflux" / "models"; }
 
+// `opened`: the source, if the caller has opened it; null: it is opened only if it has to be packed.
 // `name`: for the name of the folder in the cache.
-Result<fs::path> packed_in_cache(FileSystem& files, const fs::path& source, std::string_view name,
-                                 const Places& places, LogSink& log, PackObserver progress) {
+Result<fs::path> packed_in_cache(FileSystem& files, const fs::path& source, const SourceModel* opened,
+                                 std::string_view name, const Places& places, LogSink& log,
+                                 PackObserver progress) {
   if (places.cache.empty())
     return Error{
         ErrorCode::not_found,
@@ -87,7 +88,13 @@ Result<fs::path> packed_in_cache(FileSystem& files, const fs::path& source, std:
   lock_path += ".lock";
   MF_TRY(const FileLock lock, FileLock::acquire(lock_path));
   MF_TRY(const bool is_packed_now, PackedModel::is_at(files, destination));
-  if (!is_packed_now) MF_TRY_STATUS(pack_into(files, source, destination, log, progress));
+  if (is_packed_now) return destination;
+  if (opened != nullptr) {
+    MF_TRY_STATUS(pack_into(files, *opened, destination, log, progress));
+  } else {
+    MF_TRY(const SourceModel model, SourceModel::open(files, source));
+    MF_TRY_STATUS(pack_into(files, model, destination, log, progress));
+  }
   return destination;
 }
 
@@ -218,7 +225,7 @@ Result<ChosenModel> choose_model(FileSystem& files, const ModelChoice& choice, c
     }
     MF_TRY(const SourceModel source, SourceModel::open(files, choice.model));
     MF_TRY(chosen.packed,
-           packed_in_cache(files, source.path(), cache_label(source.path()), places, log, progress));
+           packed_in_cache(files, source.path(), &source, cache_label(source.path()), places, log, progress));
     return chosen;
   }
   if (!choice.hf_repo.empty()) {
@@ -226,13 +233,13 @@ Result<ChosenModel> choose_model(FileSystem& files, const ModelChoice& choice, c
     chosen.name = choice.hf_repo;
     std::string folder = choice.hf_repo;
     folder.replace(folder.find('/'), 1, "--");
-    MF_TRY(chosen.packed, packed_in_cache(files, source, folder, places, log, progress));
+    MF_TRY(chosen.packed, packed_in_cache(files, source, nullptr, folder, places, log, progress));
     return chosen;
   }
   MF_TRY(const fs::path demo, find_demo(files, places));
   chosen.name = kDemoName;
   chosen.is_demo = true;
-  MF_TRY(chosen.packed, packed_in_cache(files, demo, "tern", places, log, progress));
+  MF_TRY(chosen.packed, packed_in_cache(files, demo, nullptr, "tern", places, log, progress));
   return chosen;
 }
 

@@ -40,7 +40,7 @@ Result<SourceModel> open_source(FileSystem& files, const ArtifactPaths& artifact
   }
   return Error(
       ErrorCode::unsupported,
-      fmt::format("{}, {} and {} do not lie as the original's converters put them "
+      fmt::format("{}, {} and {} are not in the folders that the original's converters use "
                   "(docs/formats/original.md); pack them first: moeflux pack",
                   artifacts.weights.string(), artifacts.manifest.string(), artifacts.experts_dir.string()));
 }

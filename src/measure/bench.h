@@ -5,7 +5,7 @@
 // from the round before. Tokens are random, so no text is needed. A RoutingOverride in the options makes the
 // choice of experts independent of the model too. Results are medians with their spread, since machines are
 // noisy. The limits are measured before and after each phase of a round; a fraction is the median of the
-// rounds' own fractions. One thread at a time, as the engine's steps.
+// rounds' own fractions. One thread at a time, like engine steps.
 
 #include <atomic>
 #include <cstdint>

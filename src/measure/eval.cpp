@@ -314,6 +314,7 @@ Result<EvalResult> evaluate(Engine& engine, const Golden& golden, const EvalOpti
   const std::size_t chunk = options.chunk == 0 ? prompt : std::min<std::size_t>(options.chunk, prompt);
   std::vector<float> buffer(chunk * vocabulary);
 
+  // Not Session::extend(): a batch of sessions takes each step, and every row of every session is compared.
   LogitComparison logits(golden, engine.config().vocabulary);
   {
     MF_TRY(Batch batch, Batch::with_rotated(engine, golden, options.batch));

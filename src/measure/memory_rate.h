@@ -21,7 +21,7 @@ std::uint64_t sum_of_words(ThreadPool& pool, std::span<const std::byte> bytes);
 // Bytes per second at which the pool reads `bytes`: the median of `repeats` passes. Requires: no thread
 // writes `bytes` meanwhile. Pass several times more bytes than the caches hold: a small buffer stays in them.
 // No bytes or `repeats` of 0 is invalid_argument; bytes that change between two passes are corrupt_data. One
-// thread at a time, as the pool.
+// thread at a time, like the pool.
 Result<double> measure_read_bytes_per_second(ThreadPool& pool, std::span<const std::byte> bytes,
                                              unsigned repeats);
 

@@ -79,7 +79,7 @@ Result<PerplexityResult> measure_perplexity(Engine& engine, std::span<const Toke
                                             FunctionRef<void(std::uint64_t, std::uint64_t)> progress) {
   if (text.size() < 2)
     return Error{ErrorCode::invalid_argument,
-                 fmt::format("a text of {} tokens has none that follows another", text.size())};
+                 fmt::format("the text has {} tokens, expected at least 2", text.size())};
   MF_TRY_STATUS(check_vocabulary(text, engine.config().vocabulary));
   if (options.window < 3 || options.window > engine.options().context)
     return Error{ErrorCode::invalid_argument, fmt::format("a window must have from 3 to {} tokens, found {}",

@@ -12,7 +12,7 @@
 namespace moeflux {
 
 // Multiply-add products per second of all threads of the pool: the median of `repeats` runs of some
-// milliseconds. `repeats` of 0 is invalid_argument. One thread at a time, as the pool.
+// milliseconds. `repeats` of 0 is invalid_argument. One thread at a time, like the pool.
 Result<double> measure_products_per_second(ThreadPool& pool, const KernelTable& kernels, unsigned repeats);
 
 }  // namespace moeflux

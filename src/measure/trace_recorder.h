@@ -2,8 +2,8 @@
 // Records the trace of a running engine to a file.
 //
 // Create it before the engine, attach it to the engine's options, and destroy it after the engine. Events are
-// buffered in memory and written between steps when the buffer is half full, and by finish(). An error of the
-// file is kept for finish() to return; the engine keeps running. One thread at a time, as the engine's steps.
+// buffered in memory and written between steps when the buffer is half full, and by finish(), which returns
+// the first error of the file; the engine keeps running. One thread at a time, like engine steps.
 
 #include <filesystem>
 #include <memory>

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "quant/rope_pairing.h"
 
 namespace moeflux {
 
@@ -37,11 +38,6 @@ struct YarnConfig {
   friend bool operator==(const YarnConfig&, const YarnConfig&) = default;
 };
 
-enum class RopePairing {
-  half_split,   // channel i rotates with channel i + dims/2
-  interleaved,  // channel 2i rotates with channel 2i + 1
-};
-
 struct RopeConfig {
   double theta;
   std::uint32_t dims;  // the first `dims` channels of a head rotate; even
@@ -50,8 +46,8 @@ struct RopeConfig {
   friend bool operator==(const RopeConfig&, const RopeConfig&) = default;
 };
 
-// Linear attention. Its recurrent state holds key_head_dim x value_head_dim numbers per value head; their
-// order in memory is up to quant/delta_state.h.
+// Linear attention. Its recurrent state holds key_head_dim x value_head_dim numbers per value head;
+// quant/delta_state.h defines their order in memory.
 struct GatedDeltaNetConfig {
   std::uint32_t key_heads, value_heads;  // value_heads is a multiple of key_heads
   std::uint32_t key_head_dim, value_head_dim;

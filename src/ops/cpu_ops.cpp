@@ -89,11 +89,11 @@ void CpuOps::l2_norm(Heads x, float eps, float scale, Heads y) {
   });
 }
 
-void CpuOps::rope(Heads x, const RopeTable& table, RopePairs pairs) {
+void CpuOps::rope(Heads x, const RopeTable& table, RopePairing pairing) {
   MF_REQUIRE(x.dim == 2 * table.cos.cols && x.count == table.cos.count, "a pair of channels has an angle");
   each_head(x, [&](std::uint32_t row, std::uint32_t head) {
     const RowKernels& rows = *kernels_->rows;
-    (pairs == RopePairs::half_split ? rows.rope_half : rows.rope_interleaved)(
+    (pairing == RopePairing::half_split ? rows.rope_half : rows.rope_interleaved)(
         x.head(row, head), table.cos.row(row), table.sin.row(row), table.cos.cols);
   });
 }

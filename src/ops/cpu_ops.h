@@ -29,7 +29,7 @@ class CpuOps final : public Ops {
   void rms_norm(Heads x, std::span<const float> weight, float eps, Heads y) override;
   void gated_rms_norm(Heads x, std::span<const float> weight, Heads gate, float eps, Heads y) override;
   void l2_norm(Heads x, float eps, float scale, Heads y) override;
-  void rope(Heads x, const RopeTable& table, RopePairs pairs) override;
+  void rope(Heads x, const RopeTable& table, RopePairing pairing) override;
   void add(Rows x, Rows a, Rows y) override;
   void add_gated(Rows x, Rows a, Rows gate, Rows y) override;
   void sigmoid_gate(Heads x, Heads gate, Heads y) override;

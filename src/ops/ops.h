@@ -27,6 +27,7 @@
 #include "kernels/views.h"
 #include "ops/router.h"
 #include "quant/kv_dtype.h"
+#include "quant/rope_pairing.h"
 #include "quant/tile16.h"
 
 namespace moeflux {
@@ -41,7 +42,6 @@ std::string_view name_of(Precision precision);
 struct RopeTable {
   Rows cos, sin;
 };
-enum class RopePairs { half_split, interleaved };
 
 // Width of quantized activations in the precision `fast`: 8 bits (coarse), or 16 (fine) where a small
 // difference decides something instead of adding to a sum: the router's choice, the next token.
@@ -150,9 +150,9 @@ class Ops {
     return {reinterpret_cast<T*>(measured_host(count * sizeof(T))), count};
   }
 
-  // `between` runs on the calling thread after every product. The engine passes ExpertSource::advance_reads,
+  // `hook` runs on the calling thread after every product. The engine passes ExpertSource::advance_reads,
   // so that reads of experts progress while layers compute.
-  void set_between_operations(std::function<void()> between) { between_ = std::move(between); }
+  void set_after_product(std::function<void()> hook) { after_product_ = std::move(hook); }
 
   const OpsCounters& counters() const { return counters_; }
   const Workspace& workspace() const { return workspace_; }
@@ -164,7 +164,7 @@ class Ops {
   void matmul(std::span<const Product> products, const Input& x) {
     counters_.matrix_calls += products.size();
     run_matmul(products, x);
-    if (between_) between_();
+    if (after_product_) after_product_();
   }
   void matmul(std::initializer_list<Product> products, const Input& x) {
     matmul(std::span(products.begin(), products.size()), x);
@@ -174,20 +174,20 @@ class Ops {
   void mlp(const TiledMatrix& gate, const TiledMatrix& up, const TiledMatrix& down, const Input& x, Rows y) {
     counters_.matrix_calls += 3;
     run_mlp(gate, up, down, x, y);
-    if (between_) between_();
+    if (after_product_) after_product_();
   }
   // y[i][h] = W_h x[i][h].
   void head_matmul(const HeadMatrices& w, const Heads& x, const Heads& y) {
     ++counters_.matrix_calls;
     run_head_matmul(w, x, y);
-    if (between_) between_();
+    if (after_product_) after_product_();
   }
 
   virtual void rms_norm(Rows x, std::span<const float> weight, float eps, Rows y) = 0;
   virtual void rms_norm(Heads x, std::span<const float> weight, float eps, Heads y) = 0;
   virtual void gated_rms_norm(Heads x, std::span<const float> weight, Heads gate, float eps, Heads y) = 0;
   virtual void l2_norm(Heads x, float eps, float scale, Heads y) = 0;
-  virtual void rope(Heads x, const RopeTable& table, RopePairs pairs) = 0;
+  virtual void rope(Heads x, const RopeTable& table, RopePairing pairing) = 0;
 
   virtual void add(Rows x, Rows a, Rows y) = 0;
   // y = fma(sigmoid(gate), a, x); gate: [.., 1].
@@ -217,7 +217,7 @@ class Ops {
   void visit(std::span<const ExpertVisit> visits, const Input& x, Rows partials) {
     counters_.expert_visits += visits.size();
     run_visit(visits, x, partials);
-    if (between_) between_();
+    if (after_product_) after_product_();
   }
   // y[i] = the sum of weights[i][k] partials[places[i][k]], k ascending, by fma from zero.
   virtual void combine(Rows partials, std::span<const std::uint32_t> places, std::span<const float> weights,
@@ -226,7 +226,7 @@ class Ops {
   void visit_adding(std::span<const ExpertVisit> visits, const Input& x, Rows y) {
     counters_.expert_visits += visits.size();
     run_visit_adding(visits, x, y);
-    if (between_) between_();
+    if (after_product_) after_product_();
   }
   virtual void clear(Rows y) = 0;
   virtual void copy(Heads x, Heads y) = 0;
@@ -250,7 +250,7 @@ class Ops {
 
   Workspace workspace_;
   OpsCounters counters_;
-  std::function<void()> between_;
+  std::function<void()> after_product_;
   std::vector<AlignedBuffer> measured_host_;  // of take_host() while measuring, since callers write to it
 };
 

@@ -638,7 +638,7 @@ TEST(Ops, CallsTheHookAfterEveryProduct) {
   Processor processor(1);
   Ops& ops = processor.ops;
   int calls = 0;
-  ops.set_between_operations([&] { ++calls; });
+  ops.set_after_product([&] { ++calls; });
   const Ops::Scope scope(ops);
   const Rows x = ops.take(2, 192), y = ops.take(2, 192), partials = ops.take(4, 192);
   ops.clear(x);

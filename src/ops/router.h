@@ -20,7 +20,8 @@ namespace moeflux {
 bool choose_softmax(const RowKernels& kernels, std::span<const float> logits, std::span<float> scratch,
                     std::span<std::uint32_t> ids, std::span<float> weights);
 
-// DeepSeek's "noaux_tc".
+// DeepSeek's "noaux_tc": GroupedSigmoidRouterConfig of model/config.h, which this layer does not see, with
+// the scale in the precision of the arithmetic.
 struct GroupedChoice {
   std::uint32_t groups = 1;  // of neighboring experts, all of the same size
   std::uint32_t groups_kept = 1;

@@ -15,7 +15,8 @@ constexpr std::array<std::string_view, 9> kTextFiles{
     "generation_config.json", "merges.txt",          "special_tokens_map.json", "tokenizer.json",
     "tokenizer_config.json"};
 
-constexpr std::uint64_t kMaxTextBytes = 256 * kMiB;
+// Bounds memory: the largest known tokenizer.json has 20 MB.
+constexpr std::uint64_t kMaxCopiedFileBytes = 256 * kMiB;
 
 struct TextFile {
   std::string name;
@@ -54,8 +55,8 @@ Result<bool> same_text_files(FileSystem& from_files, const std::filesystem::path
   for (const TextFile& file : found) {
     MF_TRY(const bool exists, to_files.exists(to / file.name));
     if (!exists) return false;
-    MF_TRY(const std::string expected, from_files.read_text(file.path, kMaxTextBytes));
-    MF_TRY(const std::string copied, to_files.read_text(to / file.name, kMaxTextBytes));
+    MF_TRY(const std::string expected, from_files.read_text(file.path, kMaxCopiedFileBytes));
+    MF_TRY(const std::string copied, to_files.read_text(to / file.name, kMaxCopiedFileBytes));
     if (!std::equal(copied.begin(), copied.end(), expected.begin(), expected.end())) return false;
   }
   return true;
@@ -65,7 +66,7 @@ Result<std::vector<std::string>> copy_text_files(FileSystem& from_files, const s
                                                  FileSystem& to_files, const std::filesystem::path& to) {
   MF_TRY(const std::vector<TextFile> found, find_text_files(from_files, from));
   for (const TextFile& file : found) {
-    MF_TRY(const std::string text, from_files.read_text(file.path, kMaxTextBytes));
+    MF_TRY(const std::string text, from_files.read_text(file.path, kMaxCopiedFileBytes));
     MF_TRY_STATUS(write_file_atomically(to_files, to / file.name, std::as_bytes(std::span(text))));
   }
   return names_of(found);

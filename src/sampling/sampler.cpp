@@ -46,10 +46,10 @@ Error not_finite(std::span<const float> logits) {
 }
 
 Error nothing_left(bool constrained) {
-  return {ErrorCode::invalid_argument,
-          fmt::format(
-              "sampling: no token is left to choose: every token has logit -inf, is banned by logit_bias{}",
-              constrained ? ", or is forbidden by the constraint" : "")};
+  return {
+      ErrorCode::invalid_argument,
+      fmt::format("sampling: no token is left to choose: every token has logit -inf, is banned by a bias{}",
+                  constrained ? ", or is forbidden by the constraint" : "")};
 }
 
 }  // namespace

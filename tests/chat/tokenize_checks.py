@@ -125,7 +125,8 @@ def perplexity(box: Sandbox, model: pathlib.Path) -> None:
     assert (windows["windows"], windows["scored_tokens"]) == (count // 16, count // 16 * 7), windows
     nothing = box.run("perplexity", model, "--precision", "exact", box.file("one.txt", "a"), code=2)
     assert "one.txt" in nothing.stderr and nothing.stdout == "", nothing.stderr
-    box.run("perplexity", model, "--precision", "exact", box.folder / "nothing.txt", code=3)
+    absent = box.run("perplexity", model, "--precision", "exact", box.folder / "nothing.txt", code=2)
+    assert "FILE" in absent.stderr and "nothing.txt" in absent.stderr, absent.stderr
 
 
 CHECKS = [goldens_both_ways, every_form_is_understood, special_tokens, bad_lines, bad_use, template_options, perplexity]

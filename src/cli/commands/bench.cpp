@@ -16,6 +16,7 @@
 #include "cli/chosen_model.h"
 #include "cli/console.h"
 #include "cli/flags/shared_flags.h"
+#include "cli/input.h"
 #include "cli/progress_bar.h"
 #include "cli/statistics_line.h"
 #include "cli/traced_engine.h"
@@ -270,17 +271,19 @@ Result<std::string> bench_model(FileSystem& files, const BenchFlags& flags, cons
   std::unique_ptr<RoutingOverride> routing;
   std::unique_ptr<RoutingRecorder> recorder;
   MF_TRY(PackedModel packed, PackedModel::open(files, model.packed));
-  if (!flags.no_limits) {
-    MF_TRY(limits, measure_limits(files, packed, options));
-  }
   if (flags.routing != "model" || !flags.write_routing.empty()) {
     MF_TRY(const RoutingShape shape, routing_shape_of(packed.config(), options.experts_per_token));
-    MF_TRY(routing, make_routing(files, routing_choice, shape, flags.seed));
+    Result<std::unique_ptr<RoutingOverride>> made = make_routing(files, routing_choice, shape, flags.seed);
+    if (!made) return in_flag_file("--routing", std::move(made).error());
+    routing = std::move(*made);
     if (!flags.write_routing.empty()) recorder = std::make_unique<RoutingRecorder>(shape, kMaxRecordedRows);
   }
   if (recorder && routing)
     return Error{ErrorCode::invalid_argument,
                  "--write-routing records the model's own choices: --routing model"};
+  if (!flags.no_limits) {
+    MF_TRY(limits, measure_limits(files, packed, options));
+  }
 
   MF_TRY(const TracedEngine engine,
          TracedEngine::open(files, std::move(packed), options, flags.engine.trace));

@@ -13,6 +13,7 @@
 #include "base/json/json.h"
 #include "base/printable.h"
 #include "cli/console.h"
+#include "cli/input.h"
 #include "cli/statistics_line.h"
 #include "cli/traced_engine.h"
 #include "engine/engine.h"
@@ -67,7 +68,9 @@ Result<Verdict> run_eval(FileSystem& files, const EvalFlags& flags, LogSink& log
   std::optional<std::uint32_t> experts_per_token;
   if (warn_of_top_experts(options.experts_per_token, config, log))
     experts_per_token = options.experts_per_token;
-  MF_TRY(const Golden golden, read_golden(files, flags.golden, config, flags.layers));
+  const Result<Golden> read = read_golden(files, flags.golden, config, flags.layers);
+  if (!read) return in_flag_file("GOLDEN", read.error());
+  const Golden& golden = *read;
   const std::uint64_t prompt = golden.input.size();
   const std::uint64_t chunk = flags.chunk == 0 ? prompt : std::min<std::uint64_t>(flags.chunk, prompt);
   options.context = clamped(prompt + golden.greedy.size());

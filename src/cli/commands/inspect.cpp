@@ -10,6 +10,7 @@
 #include "base/json/json.h"
 #include "base/overloaded.h"
 #include "base/sizes.h"
+#include "base/utf8.h"
 #include "cli/console.h"
 #include "cli/labeled_line.h"
 #include "model/packed_model.h"
@@ -112,7 +113,7 @@ std::string fit_path(const std::string& path) {
   const std::size_t room = kPageColumns - kLabelColumns;
   if (path.size() <= room) return path;
   std::size_t start = path.size() - (room - 3);
-  while (start < path.size() && (static_cast<unsigned char>(path[start]) & 0xC0) == 0x80) ++start;
+  while (start < path.size() && is_utf8_continuation(path[start])) ++start;
   return "..." + path.substr(start);  // a whole UTF-8 character
 }
 

@@ -13,6 +13,7 @@
 #include "cli/chosen_model.h"
 #include "cli/console.h"
 #include "cli/flags/shared_flags.h"
+#include "cli/input.h"
 #include "cli/progress_bar.h"
 #include "cli/statistics_line.h"
 #include "cli/traced_engine.h"
@@ -23,7 +24,7 @@
 namespace moeflux::cli {
 namespace {
 
-constexpr std::uint64_t kMaxTextBytes = 1024 * kMiB;
+constexpr std::uint64_t kMaxMeasuredTextBytes = 1024 * kMiB;
 
 // `exact`: the result on the same text with exact arithmetic, if --price.
 std::string render(const PerplexityResult& result, const std::optional<PerplexityResult>& exact,
@@ -86,7 +87,7 @@ Result<std::string> run_perplexity(FileSystem& files, const PerplexityFlags& fla
   if (options.context == 0) options.context = flags.window;
   MF_TRY(const ChosenModel model, choose_model_with_bar(files, {flags.model, ""}, places, log));
   MF_TRY(const Tokenizer tokenizer, ModelText::open_tokenizer(files, model.packed));
-  MF_TRY(const std::string letters, files.read_text(flags.file, kMaxTextBytes));
+  MF_TRY(const std::string letters, read_flag_file(files, "FILE", flags.file, kMaxMeasuredTextBytes));
   Text text{{tokenizer.begin_tokens().begin(), tokenizer.begin_tokens().end()}, letters.size()};
   MF_TRY_STATUS(tokenizer.encode(letters, AddedTokens::ordinary, text.tokens));
   MF_TRY(const PerplexityResult result, measure(files, model, options, flags, text, log));

@@ -96,7 +96,7 @@ bool warn_of_top_experts(std::uint32_t top_experts, const ModelConfig& config, L
   const std::uint32_t own = own_experts_per_token(config);
   if (top_experts == 0 || top_experts >= own) return false;
   log.write(LogLevel::warning,
-            fmt::format("running with {} of {} experts per token: this is not the model's own arithmetic",
+            fmt::format("running with {} of {} experts per token: results differ from the full model's",
                         top_experts, own));
   return true;
 }

@@ -11,8 +11,9 @@
 #include <utility>
 
 #include "base/printable.h"
-#include "cli/terminal/system_error.h"
 #include "cli/terminal/utf8.h"
+#include "io/system_error.h"
+#include "io/unique_fd.h"
 
 namespace moeflux::cli {
 namespace {
@@ -60,7 +61,7 @@ Result<std::string> read_end(int fd, std::uint64_t size, const std::filesystem::
     const ssize_t got =
         ::pread(fd, bytes.data() + have, bytes.size() - have, static_cast<off_t>(begin + have));
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return system_error("reading the history " + quoted(path), errno);
+    if (got < 0) return system_error(errno, "reading the history " + quoted(path));
     if (got == 0) break;  // the file was truncated meanwhile
     have += static_cast<std::size_t>(got);
   }
@@ -86,11 +87,11 @@ void History::add(std::string_view entry) {
 
 Status History::load(const std::filesystem::path& path) {
   // Nonblocking: the path may be a pipe without a writer.
-  const OwnedFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (file.get() < 0 && errno == ENOENT) return {};
-  if (file.get() < 0) return system_error("opening the history " + quoted(path), errno);
+  if (file.get() < 0) return system_error(errno, "opening the history " + quoted(path));
   struct stat status {};
-  if (::fstat(file.get(), &status) != 0) return system_error("opening the history " + quoted(path), errno);
+  if (::fstat(file.get(), &status) != 0) return system_error(errno, "opening the history " + quoted(path));
   if (!S_ISREG(status.st_mode)) {
     return Error{ErrorCode::invalid_argument,
                  fmt::format("opening the history {}: expected a regular file", quoted(path))};
@@ -106,12 +107,12 @@ Status History::load(const std::filesystem::path& path) {
 
 Status History::save(const std::filesystem::path& path) const {
   const auto failed = [&](int error_number) {
-    return system_error("writing the history " + quoted(path), error_number);
+    return system_error(error_number, "writing the history " + quoted(path));
   };
   std::string bytes;
   for (const std::string& entry : entries_) bytes += escaped(entry) + '\n';
   // Truncates only after setting the mode: other users must not read what is written from now on.
-  const OwnedFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0600));
+  const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0600));
   if (file.get() < 0) return failed(errno);
   struct stat status {};
   if (::fstat(file.get(), &status) != 0) return failed(errno);

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <utility>
 
-#include "cli/terminal/system_error.h"
 #include "cli/terminal/utf8.h"
+#include "io/system_error.h"
 
 namespace moeflux::cli {
 namespace {
@@ -31,7 +31,7 @@ Result<std::size_t> read_more(int input, std::string& buffer) {
       (void)::poll(&end, 1, -1);
     } else if (errno != EINTR) {
       buffer.resize(have);
-      return system_error("reading a line from the input", errno);
+      return system_error(errno, "reading a line from the input");
     }
   }
 }

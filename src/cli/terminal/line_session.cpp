@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/utf8.h"
 #include "cli/terminal/entry.h"
 #include "cli/terminal/utf8.h"
 
@@ -20,7 +21,7 @@ std::string common_prefix(const std::vector<std::string>& words) {
   }
   std::size_t end = common.size();
   const std::string_view whole = words.front();
-  while (end > 0 && end < whole.size() && (static_cast<unsigned char>(whole[end]) & 0xC0) == 0x80) --end;
+  while (end > 0 && end < whole.size() && is_utf8_continuation(whole[end])) --end;
   return std::string(common.substr(0, end));
 }
 

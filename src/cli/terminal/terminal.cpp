@@ -14,7 +14,7 @@
 #include <string>
 
 #include "base/check.h"
-#include "cli/terminal/system_error.h"
+#include "io/system_error.h"
 
 namespace moeflux::cli {
 namespace {
@@ -66,7 +66,7 @@ extern "C" void put_back_and_raise_again(int signal_number) {
 Status make_signal_pipe() {
   if (state.pipe_write.load() >= 0) return {};
   int ends[2];
-  if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return system_error("making a pipe for signals", errno);
+  if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return system_error(errno, "making a pipe for signals");
   state.pipe_read = ends[0];
   state.pipe_write.store(ends[1]);
   return {};
@@ -110,7 +110,7 @@ Status write_all(int output, std::string_view bytes) {
       pollfd end = {.fd = output, .events = POLLOUT, .revents = 0};
       (void)::poll(&end, 1, -1);
     } else if (errno != EINTR) {
-      return system_error("writing to the terminal", errno);
+      return system_error(errno, "writing to the terminal");
     }
   }
   return {};
@@ -118,7 +118,7 @@ Status write_all(int output, std::string_view bytes) {
 
 Result<std::unique_ptr<RawTerminal>> RawTerminal::enter(int input, int output) {
   termios before{};
-  if (::tcgetattr(input, &before) != 0) return system_error("asking for the state of the terminal", errno);
+  if (::tcgetattr(input, &before) != 0) return system_error(errno, "asking for the state of the terminal");
   MF_TRY_STATUS(make_signal_pipe());
   std::unique_ptr<RawTerminal> terminal(new RawTerminal(input, output, before));
   MF_TRY_STATUS(terminal->make_raw());
@@ -179,7 +179,7 @@ Status RawTerminal::make_raw() {
   raw.c_cc[VTIME] = 0;
   // Not TCSAFLUSH: keeps input that was typed ahead.
   while (::tcsetattr(input_, TCSADRAIN, &raw) != 0) {
-    if (errno != EINTR) return system_error("setting the state of the terminal", errno);
+    if (errno != EINTR) return system_error(errno, "setting the state of the terminal");
   }
   return write(kPasteOn);
 }
@@ -196,7 +196,7 @@ Result<RawTerminal::Event> RawTerminal::wait(std::optional<std::chrono::millisec
   for (;;) {
     const int ready = ::poll(ends, 2, milliseconds_of(timeout));
     if (ready < 0 && errno == EINTR) continue;  // the pipe has the event
-    if (ready < 0) return system_error("waiting for the terminal", errno);
+    if (ready < 0) return system_error(errno, "waiting for the terminal");
     if (ready == 0 && timeout) return Event::timed_out;
     if (ends[0].revents == 0) {
       if (ends[1].revents != 0) return Event::input;
@@ -218,7 +218,7 @@ Result<std::size_t> RawTerminal::read(std::span<char> bytes) {
       pollfd end = {.fd = input_, .events = POLLIN, .revents = 0};
       (void)::poll(&end, 1, -1);
     } else if (errno != EINTR) {
-      return system_error("reading from the terminal", errno);
+      return system_error(errno, "reading from the terminal");
     }
   }
 }
@@ -228,7 +228,7 @@ Status RawTerminal::write(std::string_view bytes) { return write_all(output_, by
 Status RawTerminal::suspend() {
   put_back();
   // Signals all processes of the job, as the terminal itself would.
-  if (::kill(0, SIGTSTP) != 0) return system_error("stopping the process", errno);
+  if (::kill(0, SIGTSTP) != 0) return system_error(errno, "stopping the process");
   forget_events();  // drops the SIGCONT of this stop
   return make_raw();
 }

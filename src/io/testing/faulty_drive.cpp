@@ -6,12 +6,12 @@
 #include <utility>
 
 #include "base/check.h"
+#include "io/direct_io.h"
 #include "io/drive/drive_files.h"
 
 namespace moeflux {
 namespace {
 
-constexpr std::uint64_t kSectorBytes = 512;
 constexpr std::byte kGarbage{0xA5};
 // How often a waiting drive checks whether its stuck reads were released.
 constexpr std::chrono::nanoseconds kPollInterval = std::chrono::milliseconds(1);

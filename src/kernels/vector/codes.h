@@ -5,12 +5,13 @@
 #include <cstdint>
 
 #include "kernels/vector/lanes.h"
+#include "quant/tile16.h"
 
 namespace moeflux::vector {
 namespace {
 
-constexpr std::uint32_t kBlockRows = 16;
-constexpr std::uint32_t kUnitBytes = 64;
+constexpr std::uint32_t kBlockRows = tile16::kBlockRows;
+constexpr std::uint32_t kUnitBytes = tile16::kUnitBytes;
 
 // Stores the first `rows` outputs of a block. A masked store takes as long as six full ones on a Zen 4.
 template <class Lanes>

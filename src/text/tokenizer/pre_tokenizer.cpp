@@ -9,12 +9,12 @@
 #include "base/json/object_reader.h"
 #include "base/printable.h"
 #include "text/tokenizer/regex_rewrite.h"
+#include "text/tokenizer/tokenizer_sections.h"
 
 namespace moeflux {
 namespace {
 
 constexpr std::size_t kMaxSteps = 16;
-constexpr int kMaxDepth = 8;  // nested sequences
 
 // The pattern of ByteLevel with `use_regex`: GPT-2's.
 constexpr std::string_view kGpt2Pattern =
@@ -55,8 +55,8 @@ Status PreTokenizer::read(const Json& section, std::string_view where, int depth
   if (type == "Sequence") {
     const Json* members = reader.value("pretokenizers");
     if (members == nullptr || !members->is_array()) return reader.wrong("pretokenizers", "an array");
-    if (depth == kMaxDepth)
-      return unsupported(where, fmt::format("sequences nested deeper than {}", kMaxDepth));
+    if (depth == kMaxSequenceDepth)
+      return unsupported(where, fmt::format("sequences nested deeper than {}", kMaxSequenceDepth));
     std::size_t i = 0;
     for (const Json& member : *members)
       MF_TRY_STATUS(read(member, fmt::format("{}[{}]", where, i++), depth + 1, into));

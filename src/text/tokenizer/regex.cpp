@@ -17,7 +17,6 @@ constexpr std::uint32_t kMatchLimit = 10'000'000;  // backtracking steps per sea
 constexpr std::uint32_t kHeapLimitKib = 128 * 1024;
 constexpr std::size_t kLongestPattern = 64 * kKiB;
 constexpr std::uint32_t kMaxNesting = 100;  // nested parentheses, because the compiler recurses
-constexpr std::size_t kLongTextBytes = 64 * kKiB;
 constexpr std::size_t kJitStackStart = 32 * kKiB, kJitStackMost = 8 * kMiB;
 
 std::string message_of(int code) {

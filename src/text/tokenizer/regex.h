@@ -18,6 +18,9 @@
 
 namespace moeflux {
 
+// The working memory of longer texts is freed after use, not kept for the next text.
+inline constexpr std::size_t kLongTextBytes = std::size_t{64} << 10;
+
 // Working memory of searches with any number of patterns. One thread at a time.
 class RegexScratch {
  public:

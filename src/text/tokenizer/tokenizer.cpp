@@ -24,7 +24,6 @@ namespace moeflux {
 namespace {
 
 constexpr std::size_t kMostIdleScratches = 8;
-constexpr std::size_t kLongTextBytes = 64 * kKiB;  // memory of longer texts is freed
 
 // The working memory of a call.
 struct Scratch {

@@ -14,7 +14,7 @@ namespace moeflux {
 namespace {
 
 constexpr std::size_t kMaxStringBytes = 1u << 20;
-constexpr std::uint32_t kMaxDepth = 32;
+constexpr std::uint32_t kMaxJsonDepth = 32;
 constexpr std::uint32_t kMaxOtherValues = 512 * 1024;  // outside of vocabulary and merges
 constexpr std::size_t kMaxMembers = 256;               // of such an object; its keys are searched linearly
 constexpr std::size_t kMaxMerges = kMaxTokenIds;
@@ -170,7 +170,7 @@ class Listener {
                               with_thousands(kMaxOtherValues)));
   }
   bool open(Json empty) {
-    if (frames_.size() == kMaxDepth) return refuse(fmt::format("nested deeper than {}", kMaxDepth));
+    if (frames_.size() == kMaxJsonDepth) return refuse(fmt::format("nested deeper than {}", kMaxJsonDepth));
     frames_.push_back({std::move(empty), {}});
     return count();
   }

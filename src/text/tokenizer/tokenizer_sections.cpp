@@ -12,8 +12,6 @@
 namespace moeflux {
 namespace {
 
-constexpr int kMaxDepth = 8;  // nested sequences
-
 Error unsupported_type(const ObjectReader& reader, std::string_view type) {
   return {ErrorCode::unsupported,
           fmt::format("{}: the type '{}' is not supported", reader.where(), printable(type, 40))};
@@ -29,7 +27,7 @@ Status visit_members(const Json& section, std::string_view where, std::string_vi
   if (type != "Sequence") return visit(reader, type);
   const Json* members = reader.value(members_key);
   if (members == nullptr || !members->is_array()) return reader.wrong(members_key, "an array");
-  if (depth == kMaxDepth)
+  if (depth == kMaxSequenceDepth)
     return Error{ErrorCode::unsupported, fmt::format("{}: sequences nested deeply", where)};
   std::size_t i = 0;
   for (const Json& member : *members)

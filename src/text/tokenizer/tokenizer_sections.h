@@ -13,6 +13,7 @@
 
 namespace moeflux {
 
+inline constexpr int kMaxSequenceDepth = 8;              // of "Sequence" sections in each other
 inline constexpr std::size_t kLongestAddedToken = 1024;  // in bytes; bounds the time of a search
 
 // "added_tokens". Tokens without content are left out, as in the reference.

@@ -4,13 +4,9 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/utf8.h"
 
 namespace moeflux {
-namespace {
-
-bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
-
-}  // namespace
 
 Utf8Step utf8_step(std::string_view text) {
   using Kind = Utf8Step::Kind;
@@ -50,7 +46,7 @@ bool is_valid_utf8(std::string_view text) { return valid_utf8_prefix(text) == te
 
 std::size_t previous_code_point(std::string_view valid, std::size_t end) {
   std::size_t at = end - 1;
-  while (at > 0 && end - at < 4 && is_continuation(valid[at])) --at;
+  while (at > 0 && end - at < 4 && is_utf8_continuation(valid[at])) --at;
   return at;
 }
 
@@ -59,13 +55,13 @@ CodePoint code_point_before(std::string_view valid, std::size_t end) {
 }
 
 std::size_t count_code_points(std::string_view valid) {
-  return valid.size() - static_cast<std::size_t>(std::ranges::count_if(valid, is_continuation));
+  return valid.size() - static_cast<std::size_t>(std::ranges::count_if(valid, is_utf8_continuation));
 }
 
 std::size_t byte_of_code_point(std::string_view valid, std::size_t index) {
   std::size_t at = 0;
   for (; at < valid.size(); ++at) {
-    if (is_continuation(valid[at])) continue;
+    if (is_utf8_continuation(valid[at])) continue;
     if (index == 0) return at;
     --index;
   }
