@@ -1,5 +1,6 @@
 #pragma once
-// choose_model() of the library with a progress bar, for commands that run a model. One thread at a time.
+// choose_model() of library/model_choice.h with a progress bar, for commands that run a model. One thread at
+// a time.
 
 #include "base/log.h"
 #include "base/result.h"
