@@ -109,7 +109,7 @@ class Bench {
     measured.kernel(product);
   }
 
-  // True if the kernel gives the bits of the plain loop, for the first and last rows of its batch.
+  // True if the kernel produces the same bits as the plain loop, for the first and last rows of its batch.
   bool is_right(const Measured& measured) {
     std::fill(y_.begin(), y_.end(), 0.0f);
     run(measured, copies() - 1);

@@ -3,7 +3,7 @@
 //
 // They only serve to choose a layout (docs/decisions/0004-tile16.md): one thread, group 64, rows a multiple
 // of 16, batches of 1 or of a multiple of 16. All of them compute the sums of the law of arithmetic in its
-// order, so every kernel gives the same bits as the plain loop. Plain data: files that are compiled for an
+// order, so every kernel produces the same bits as the plain loop. Plain data: files that are compiled for an
 // instruction set include only integer types of the standard library. Pure functions, thread-safe.
 
 #include <cstddef>

@@ -5,8 +5,8 @@
 #                                without a prompt; otherwise it prints the command that does, and fails.
 #   tools/bootstrap.sh --list    prints the packages, one per line
 #
-# The names are those of Debian 12. Without dpkg it prints the list and succeeds; the build then reports what
-# it does not find.
+# Packages have their Debian 12 names. Without dpkg it prints the list and succeeds; the build then reports
+# what it does not find.
 set -euo pipefail
 
 packages=(

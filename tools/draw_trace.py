@@ -100,7 +100,7 @@ class Box:
         return (self.kind, "" if self.kind in COLORS else self.name)
 
     def labels(self):
-        """What can stand in the box, the most telling first."""
+        """Labels for the box, the most informative first."""
         layer, expert = self.arguments.get("layer"), self.arguments.get("expert")
         if expert is not None:
             return [f"{layer}:{expert}"]
@@ -116,7 +116,7 @@ class Trace:
     def __init__(self, events):
         complete = [e for e in events
                     if e.get("ph") == "X" and is_number(e.get("ts")) and is_number(e.get("dur"))]
-        # What encloses others comes before them.
+        # An enclosing box comes before the boxes in it.
         self.boxes = sorted((Box(event) for event in complete), key=lambda box: (box.begin, -box.end))
         self.drops = [(e["ts"] / 1000, arguments_of(e)) for e in events
                       if e.get("ph") == "i" and e.get("cat") == "dropped" and is_number(e.get("ts"))]

@@ -56,7 +56,8 @@ class MF_SCOPED_CAPABILITY Lock {
   Mutex& mutex_;
 };
 
-// A wait releases the mutex while it sleeps and holds it again when it returns. Spurious wakeups happen.
+// A wait releases the mutex while it sleeps and holds it again when it returns. Spurious wakeups are
+// possible.
 class CondVar {
  public:
   void wait(Mutex& mutex) MF_REQUIRES(mutex) {

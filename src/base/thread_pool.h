@@ -6,8 +6,8 @@
 // microseconds) and then sleep, so parallel regions in quick succession need no system call, and an idle or
 // oversubscribed pool uses no CPU time. No allocation after construction.
 //
-// The split of the work depends only on the count and the number of threads, never on timing. One run at a
-// time, by one thread at a time; a nested run is a contract violation. Jobs must not throw.
+// The split of the work depends only on the count and the number of threads, never on timing. Only one run()
+// at a time; a nested run is a contract violation. Jobs must not throw.
 //
 // Cost of an empty region, medians of bench/fork_join_bench on 2 vCPUs of an EPYC at 2.6 GHz: 3 ns with 1
 // thread; with 2 threads 0.14 us for run() and 0.24 us for parallel_for() when hot, 7 us when the worker
@@ -32,8 +32,8 @@ struct IndexRange {
   friend constexpr bool operator==(const IndexRange&, const IndexRange&) = default;
 };
 
-// Range number `part` of [0, count) cut into `parts` adjacent ranges, whose sizes differ by at most one; the
-// larger ones come first. Requires: part < parts.
+// Splits [0, count) into `parts` adjacent ranges and returns the one numbered `part`. The sizes differ by at
+// most one, and the larger ranges come first. Requires: part < parts.
 constexpr IndexRange split_range(std::uint64_t count, unsigned parts, unsigned part) {
   const std::uint64_t least = count / parts;
   const std::uint64_t larger_parts = count % parts;

@@ -111,7 +111,7 @@ TEST_F(PrefetchInC, CountsRightAndWrongGuessesSinceTheReset) {
   EXPECT_EQ(guesses().wrong, since.wrong_guesses);
 }
 
-// The same steps, of which the second guesses as the test above shows.
+// The same steps; the test above shows that the second one guesses.
 TEST_F(PrefetchInC, GuessesNothingAfterPredictionsAreCleared) {
   eval(0, 20);
   const std::uint64_t before = engine->expert_statistics().speculated_bytes;

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view kDim = "\x1b[2m", kPlain = "\x1b[0m", kClearLine = "\r\x1b[K";
 
-// Turns echo off during an answer. What the user types meanwhile goes to the next line.
+// Turns echo off during an answer. Keys typed meanwhile go to the next line.
 class WithoutEcho {
  public:
   explicit WithoutEcho(bool is_terminal)

@@ -1,7 +1,7 @@
 #pragma once
 // Standard output and standard error of the process.
 //
-// Standard output carries only what was asked for, so that it can be piped. Complaints, warnings and notes go
+// Standard output carries only the requested output, so that it can be piped. Errors, warnings and notes go
 // to standard error. One thread at a time.
 
 #include <string>
@@ -16,10 +16,10 @@ namespace moeflux::cli {
 // Prints "moeflux: MESSAGE" to standard error.
 void complain(std::string_view message);
 
-// Prints `note` and a newline to standard error. On a terminal, its fields, "a · b", stay whole.
+// Prints `note` and a newline to standard error. On a terminal, lines break only between fields ("a · b").
 void print_note(std::string_view note);
 
-// Complains about `error` on one line, even if a path or a name in it contains newlines.
+// Prints `error` with complain(), on one line, even if a path or a name in it contains newlines.
 ExitCode report(const Error& error);
 
 // Writes `text` to standard output at once. A full disk or a closed pipe is io_failed, not a silent success.

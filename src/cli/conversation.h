@@ -36,7 +36,7 @@ class Conversation {
 
   // Removes the last message of the user and all later ones. False if there is none.
   bool undo();
-  // Removes what follows the last message of the user or a tool. False if there is nothing to answer.
+  // Removes the answer after the last message of the user or a tool. False if there is nothing to answer.
   bool take_back_answer();
   // Removes everything except the system message.
   void clear();

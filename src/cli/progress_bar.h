@@ -1,6 +1,6 @@
 #pragma once
-// One line on a terminal with the progress of a long job, its rate and its time left. A no-op if standard
-// error is not a terminal. One thread at a time.
+// One line on a terminal with the progress, rate and remaining time of a long job. A no-op if standard error
+// is not a terminal. One thread at a time.
 
 #include <chrono>
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace moeflux::cli {
 
-// "packing 42 % [########..........] 91.3 GB of 217.4 GB, 1.31 GB/s, 1 min 36 s left". `kept_bytes` of the
-// done bytes existed before the job and do not count for the rate.
+// "packing 42 % [########..........] 91.3 GB of 217.4 GB, 1.31 GB/s, 1 min 36 s left". `kept_bytes` of
+// `done_bytes` existed before the job and are not counted in the rate.
 std::string progress_line(std::string_view label, std::uint64_t done_bytes, std::uint64_t kept_bytes,
                           std::uint64_t total_bytes, double seconds);
 

@@ -36,12 +36,12 @@ enum class ReplyReading { all, reasoning, nothing };
 
 class Talk {
  public:
-  // Reads the small files first, so a wrong flag is found before the weights are read.
+  // Reads the small files first, so a wrong flag is reported before any weights are read.
   static Result<Talk> open(FileSystem& files, const TalkFlags& flags, const Places& places, LogSink& log);
 
   const ChosenModel& model() const { return model_; }
   Engine& engine() { return *engine_; }
-  // Writes the end of --trace. Call once, after the last answer.
+  // Completes the file of --trace. Call once, after the last answer.
   Status finish_trace() const { return engine_.finish_trace(); }
   Session& session() { return session_; }
   const ModelText& text() const { return *text_; }

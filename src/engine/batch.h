@@ -43,7 +43,7 @@ struct StepStatistics {
   std::uint64_t matrix_calls = 0;  // products of the batch with a resident matrix
   std::uint64_t fetches = 0;       // of experts
   std::uint64_t experts_served = 0;
-  std::uint64_t expert_visits = 0;  // experts multiplied with their rows
+  std::uint64_t expert_visits = 0;  // experts multiplied by their rows
 
   ExpertStatistics experts = {};  // how they were streamed
   std::chrono::nanoseconds took{0};

@@ -14,7 +14,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-// Owns `tokens` known tokens of 4 bytes each.
+// A snapshot that owns `tokens` known tokens of 4 bytes each.
 Snapshot snapshot_at(std::uint32_t position, std::size_t tokens = 0) {
   auto contents = std::make_shared<Snapshot::Contents>();
   contents->position = position;

@@ -85,7 +85,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   Status make_executor();
 
   friend class Session;
-  // Reserves memory for the session's next `rows` positions; abandon() gives back what no step used.
+  // Reserves memory for the session's next `rows` positions; abandon() returns the memory that no step used.
   Status reserve(Session& session, std::size_t rows) MF_EXCLUDES(mutex_);
   void abandon(Session& session) MF_EXCLUDES(mutex_);
   // Whether a session at `position` can run `tokens`: their ids, and room in the context.

@@ -27,7 +27,7 @@ TEST(EngineOptionTable, IsInTheOrderOfItsIds) {
   }
 }
 
-// The defaults that help and documents name are those of EngineOptions.
+// Help and documents name the same defaults as EngineOptions.
 TEST(EngineOptionTable, NamesTheDefaultsOfEngineOptions) {
   const EngineOptions defaults;
   for (const EngineOption& option : kEngineOptions) {

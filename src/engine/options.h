@@ -28,9 +28,9 @@ struct EngineOptions {
   Precision precision = kDefaultPrecision;
   std::string isa = {};  // name of a kernel table; empty: the fastest that runs here
   unsigned threads = 0;  // 0: one per physical core
-  // Most positions of a session; 0: kDefaultContext, or the model's own limit if that is less.
+  // Maximum number of positions of a session; 0: kDefaultContext, or the model's own limit if that is less.
   std::uint32_t context = 0;
-  std::uint32_t step_rows = kDefaultStepRows;  // most rows of a step; longer prompts take several steps
+  std::uint32_t step_rows = kDefaultStepRows;  // maximum rows per step; longer prompts take several steps
   std::uint32_t experts_per_token = 0;         // 0: the model's own; fewer is faster but changes results
   KvDtype kv_dtype = KvDtype::f32;             // how keys and values are stored
   std::uint64_t kv_budget_bytes = KvPool::kNoBudget;  // keys and values of all sessions together

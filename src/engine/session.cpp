@@ -237,8 +237,8 @@ Status Session::load(std::span<const std::byte> bytes) {
 Status Session::load(FileSystem& files, const std::filesystem::path& path) {
   MF_TRY(const auto file, files.open_read(path));
   MF_TRY(const std::uint64_t size, file->size());
-  // A file too long for any snapshot of this context is read up to that length only: its header usually says
-  // why.
+  // If the file is longer than any snapshot of this context, reads only that many bytes: the header usually
+  // explains why.
   const std::uint64_t most = largest_snapshot_bytes(state_.shape(), context());
   MF_TRY(HugeBuffer buffer, HugeBuffer::create(std::min(size, most)));
   MF_TRY_STATUS(file->read_exactly(0, buffer.bytes()));

@@ -71,7 +71,7 @@ class Session {
   // Returns position_mismatch unless the session is at `position`.
   Status expect_position(std::uint32_t position) const;
 
-  // Back to position 0, without checkpoints.
+  // Resets to position 0 and drops all checkpoints.
   void clear();
 
   // Forgets which experts the last token chose, so the next step prefetches nothing; for benchmarks.

@@ -1,5 +1,5 @@
-// Model-based tests: any sequence of operations on a session gives the state that a list of tokens and a map
-// of checkpoints predict.
+// Model-based tests: any sequence of operations on a session leads to the state that a list of tokens and a
+// map of checkpoints predict.
 //
 // Random sequences of operations run on a session and on a model that only keeps tokens. Both are compared
 // after each operation; sometimes the session's next logits are compared with those of a fresh session. Runs

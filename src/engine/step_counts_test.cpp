@@ -11,8 +11,8 @@
 namespace moeflux {
 namespace {
 
-// The matrices that every token is multiplied with: all but the embedding, which is a lookup. Latent
-// attention splits its key and value projection in two.
+// The matrices that every token is multiplied by: all but the embedding, which is a lookup. Latent attention
+// splits its key and value projection in two.
 std::uint64_t resident_matrices(const ModelConfig& config) {
   std::uint64_t count = 0;
   for (const TensorShape& tensor : resident_tensors(config, true))

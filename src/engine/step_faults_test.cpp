@@ -27,7 +27,7 @@ class TwoSessions {
     for (int i = 0; i < 2; ++i) sessions_.push_back(new_session(engine));
   }
 
-  // Back to the state before the first step.
+  // Restores the state before the first step.
   void restart() {
     for (Session& session : sessions_) session.clear();
     step(engine_, {{&sessions_[0], before_, WantedLogits::none, {}}});

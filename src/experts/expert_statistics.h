@@ -40,7 +40,7 @@ struct ExpertStatistics {
   std::uint64_t speculated_bytes = 0;  // of guesses
   std::uint64_t filled_bytes = 0;      // of the rest, while the drive was idle and every record has a slot
 
-  // What became of guesses. A guess that is still unused is in none of them.
+  // Outcomes of guesses. A guess that is still unused is not counted.
   std::uint64_t useful_bytes = 0;  // ready when wanted
   std::uint64_t late_bytes = 0;    // still being read when wanted
   std::uint64_t wasted_bytes = 0;  // evicted or cancelled unused

@@ -1,12 +1,12 @@
 #pragma once
-// What became of speculative reads, and whether hints are still worth reading.
+// Counts the outcomes of speculative reads, and decides whether hints are still worth reading.
 //
 // A guess is a record that is read because of a hint. The scheduler reports its life:
 //
 //   begin ──▶ confirm | refute, at most once ──▶ use | waste | forget
 //
 // confirm() and refute() judge the hint: did its layer want the record? Each moves `precision`, a running
-// average over the last 32 or so judgements. use() and waste() count what the read was good for.
+// average over the last 32 or so judgements. use() and waste() count whether the read was useful.
 //
 // While precision is at least kLeastPrecision, every hint of enough confidence is read. Below that, only an
 // occasional guess is read as a probe, because a predictor may improve. The interval between probes doubles
@@ -27,7 +27,7 @@ class GuessAccounting {
   void begin() { ++unused_; }
   void confirm();
   void refute();
-  // The open fetch uses the guess, of which `bytes` were submitted ahead of time. `is_ready`: all had
+  // The open fetch uses the guess. `bytes` bytes of it were submitted ahead of time; `is_ready`: all had
   // arrived.
   void use(bool is_ready, std::uint64_t bytes);
   // The guess leaves its slot unused after `bytes` of it were submitted.
@@ -40,7 +40,7 @@ class GuessAccounting {
   // Whether a hint of this confidence may be read in the fetch numbered `fetch`. A call may use up a probe,
   // so call this only for a hint that would be read now.
   bool allows_read(float confidence, std::uint64_t fetch);
-  // At least half of the guesses are right: hints may displace what they do not name.
+  // At least half of the guesses are right: hints may evict records that they do not name.
   bool is_trusted() const { return precision_ >= kTrustedPrecision; }
   // Nearly always right: may be read ahead like a wanted record.
   bool is_certain(float confidence) const {

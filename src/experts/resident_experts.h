@@ -17,7 +17,7 @@ namespace moeflux {
 
 class ResidentExperts final : public ExpertSource {
  public:
-  // Bytes of memory that open() takes.
+  // Bytes of memory that open() allocates.
   static std::uint64_t bytes_of(const PackedModel& model);
 
   static Result<std::unique_ptr<ResidentExperts>> open(const PackedModel& model);

@@ -2,8 +2,8 @@
 // Decides which experts are in which slots and what to read next. No threads, files or clocks.
 //
 // The caller reports events (a layer wants experts, a read has ended, a lease was returned, a hint arrived)
-// and asks what to read next. So a unit test can play any interleaving of reads, and a simulation can run in
-// virtual time.
+// and asks what to read next. A unit test can therefore replay any interleaving of reads, and a simulation
+// can run in virtual time.
 //
 // A record is one expert of one layer. It is in one slot or in none. A slot is
 //
@@ -15,7 +15,7 @@
 // is held by its leases, by the open fetch, by a hint, or by the eviction policy, which may choose it as a
 // victim. experts/slot.h defines the states.
 //
-// Reads: wanted records come before guesses. A guess is read only while fewer bytes than guess_window() are
+// Reads: wanted records come before guesses. A guess is read only while fewer than guess_window() bytes are
 // in flight, into a free slot or one that the policy evicts, and only while enough guesses are right
 // (experts/guess_accounting.h). A record is read in pieces, gate and up before down. Nothing allocates after
 // construction. One thread at a time.
@@ -56,16 +56,17 @@ struct ExpertTable {
 };
 
 struct SchedulerOptions {
-  std::uint64_t piece_bytes = 256 * kKiB;  // most bytes of one read
-  // Most bytes of wanted records in flight. The drive divides its rate among all reads in flight, so without
-  // a limit all records of a layer arrive at the end, and none is computed while others are read (costs 1 to
-  // 4 % of decoding speed). Less than 2 MiB does not keep a 6 GB/s drive busy between two calls.
+  std::uint64_t piece_bytes = 256 * kKiB;  // maximum size of one read
+  // Maximum number of bytes of wanted records in flight. The drive divides its rate among all reads in
+  // flight, so without a limit all records of a layer arrive at the end, and no expert is computed while
+  // others are read (costs 1 to 4 % of decoding speed). Less than 2 MiB does not keep a 6 GB/s drive busy
+  // between two calls.
   std::uint64_t demand_window_bytes = 4 * kMiB;
   // Bytes that a sweep over many experts of a layer reads ahead: at least four records, at most a quarter of
   // the slots.
   std::uint64_t sweep_window_bytes = 32 * kMiB;
-  // Evicts records that a sweep has read before all others, so that the next sweep finds what the last one
-  // found in the cache. If false, records are evicted in plain LRU order.
+  // If true, records that a sweep had to read are evicted first, so the records that it found in the cache
+  // are still cached for the next sweep. If false, eviction is plain LRU.
   bool keeps_in_sweeps = true;
   bool speculates = true;
   bool fills = false;  // requires a slot per record: reads the rest while the drive is otherwise idle
@@ -106,15 +107,16 @@ class ExpertScheduler {
   // Predicts that `layer` will want these experts, likeliest first. Replaces its previous hints.
   void hint(LayerId layer, std::span<const std::uint32_t> experts, float confidence);
   void forget_hints();
-  // Guesses are read while fewer bytes than this are in flight: enough to keep the drive busy, and little
-  // enough that the next wanted read does not queue behind them for long. The caller measures the drive
-  // (drive_rate.h).
+  // Guesses are read while fewer than `bytes` bytes are in flight. The window should be large enough to keep
+  // the drive busy, and small enough that the next wanted read does not queue behind guesses for long. The
+  // caller measures the drive (drive_rate.h).
   void set_guess_window_bytes(std::uint64_t bytes) { guess_window_bytes_ = bytes; }
 
   // ---- Reads ----
   // Returns the next piece to read, or nullopt. Call it for as long as the drive accepts reads.
   std::optional<PieceRead> next_read();
-  // Whether this piece is the last of an intact record: the time to verify the record, before complete().
+  // Whether the end of this read completes a record that has neither failed nor been cancelled. The record
+  // can then be verified, before complete().
   bool completes_record(std::uint64_t tag) const;
   bool is_wanted(std::uint64_t tag) const;  // by the open fetch
   bool is_reading_wanted() const;           // whether a record that the open fetch wants is loading

@@ -1,7 +1,7 @@
 #pragma once
 // The generation loop over a session: prompt in, a stream of events out.
 //
-// The session need not be empty: it keeps the tokens that it shares with the prompt and goes back to where
+// The session need not be empty: it keeps the tokens that it shares with the prompt and is rewound to where
 // they differ. It keeps a checkpoint where the prompt of the next turn will differ from this one
 // (Prompt::stable_tokens), so that answering again, or the next turn, runs only new tokens. Room in the
 // context and memory for the whole prompt are checked before its first step.
@@ -31,7 +31,7 @@ struct GenerationStatistics {
   std::uint32_t prompt_tokens = 0;
   std::uint32_t reused_tokens = 0;  // prompt tokens that did not run again
   std::uint32_t reply_tokens = 0;
-  std::uint64_t prompt_rows = 0;  // rows run for the prompt, those of going back included
+  std::uint64_t prompt_rows = 0;  // rows run for the prompt, including those run again to rewind
   double prompt_seconds = 0;      // until the logits of the last prompt token
   double reply_seconds = 0;       // from there to the end
   StepStatistics steps;           // of prompt and reply

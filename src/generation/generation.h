@@ -82,7 +82,7 @@ class GenerationListener {
   GenerationListener& operator=(const GenerationListener&) = default;
 };
 
-// What a generation needs besides its options. All of it outlives the generation.
+// The inputs of a generation besides its options. All of them must outlive the generation.
 struct GenerationSetting {
   const ModelText& text;
   std::span<const TokenId> end_tokens;  // ascending

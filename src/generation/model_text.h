@@ -51,7 +51,7 @@ class ModelText {
   // The format of the model's replies, as far as the template decides it; the prompt decides whether a reply
   // starts inside its reasoning.
   ReplyFormat reply_format() const { return reply_format_; }
-  // What the tokens mean to JSON; built on first use.
+  // The effect of each token on JSON; built on first use.
   const JsonVocabulary& json_vocabulary() const;
 
  private:

@@ -16,7 +16,7 @@ Result<std::vector<TokenId>> encode(const Tokenizer& tokenizer, const RenderedPr
 }
 
 // A generation prompt is a few words. A longer one means that the template uses add_generation_prompt early,
-// so that what precedes its use says little.
+// so the text before its use reveals little.
 constexpr std::size_t kMaxGenerationPromptBytes = 256;
 
 // The tokens of the generation prompt that follows `conversation_bytes` of `rendered`, if they are its last

@@ -1,5 +1,5 @@
 #pragma once
-// Mutual exclusion between processes: an advisory lock (flock) on a file that has no other purpose.
+// Mutual exclusion between processes: an advisory lock (flock) on a file that is used only for locking.
 //
 // Held from acquire() to destruction. The system releases the lock when the process ends, even if it crashes;
 // the lock file stays. Threads of one process that acquire the same path exclude each other too. Movable.

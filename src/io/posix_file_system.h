@@ -3,8 +3,7 @@
 //
 // Interrupted system calls are retried, and append() continues until everything is written. New files have
 // mode 0644 and new directories 0755, before the umask. Errors name the operation, the path, the offset and
-// the cause; their codes are those of io/system_error.h. Stateless: thread-safe, and its files may outlive
-// it.
+// the cause; io/system_error.h maps causes to codes. Stateless: thread-safe, and its files may outlive it.
 
 #include "io/file_system.h"
 

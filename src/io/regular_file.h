@@ -9,8 +9,8 @@
 
 namespace moeflux {
 
-// `unsupported`, naming the path and what it is instead, unless `mode` (stat::st_mode) is that of a regular
-// file.
+// Returns `unsupported`, naming the path and the kind of file found, unless `mode` (stat::st_mode) denotes a
+// regular file.
 Status require_regular_file(mode_t mode, const std::filesystem::path& path);
 
 }  // namespace moeflux

@@ -2,7 +2,7 @@
 // Attention over keys and values that are stored as bytes (KvDtype::int8), in the precision `fast`: integer
 // products.
 //
-// The law for one query and a block of 256 positions, of which it sees the first n:
+// The law for one query and a block of 256 positions, where the query sees the first n:
 //   the query  is quantized to bytes in groups of 64 channels, as x of Int8Kernels::quantize; keys and values
 //              already are such bytes
 //   D[j][g]    = the sum of query[c] key[j][c] over the channels of group g, an exact integer

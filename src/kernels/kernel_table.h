@@ -3,7 +3,7 @@
 //
 // A kernel runs on one thread, takes plain pointers and allocates nothing. Ops (ops/ops.h) splits batches
 // into calls and distributes them over threads. The scalar tables specify each kernel in plain loops. Every
-// other table gives the same bits for the same arguments, for any batch and any split of the work.
+// other table produces the same bits for the same arguments, for any batch and any split of the work.
 // docs/arithmetic.md is the prose version.
 //
 // A caller lists the tables or selects one by name, once, and passes it by reference; there is no active
@@ -34,8 +34,8 @@ inline constexpr std::uint32_t kPlainGroup = 64;
 // s = (c0 + c1) + (c2 + c3). Then
 //   affine  w is the code as a float; acc = fma(scale, s, acc), then acc = fma(bias, X, acc), where X is
 //           the sum of the group's x: its sums of 32 columns, added from left to right;
-//   plain   groups of kPlainGroup columns, of which the last may be smaller; acc = acc + s;
-//   fp8     w is the e4m3 number; groups of 128 columns, of which the last may be smaller;
+//   plain   groups of kPlainGroup columns (the last may be smaller); acc = acc + s;
+//   fp8     w is the e4m3 number; groups of 128 columns (the last may be smaller);
 //           acc = fma(scale, s, acc).
 struct MatmulArgs {
   const std::byte* blocks = nullptr;   // the first block
@@ -222,8 +222,8 @@ struct AttentionKernels {
   void (*finish)(const float* out, float sum, std::uint32_t value_dim, float* y) noexcept;
 
   // Converts a row of n channels to its stored form (quant/kv_dtype.h) and back. bf16: rounded to nearest
-  // even; NaN stays NaN. int8: groups of 64, of which the last may be smaller, as Int8Kernels::quantize;
-  // back: scale * code.
+  // even; NaN stays NaN. int8: groups of 64 (the last may be smaller), as in Int8Kernels::quantize; back:
+  // scale * code.
   void (*narrow_bf16)(const float* x, std::uint32_t n, float* row) noexcept;
   void (*widen_bf16)(const float* row, std::uint32_t n, float* y) noexcept;
   void (*narrow_int8)(const float* x, std::uint32_t n, float* row) noexcept;

@@ -343,9 +343,9 @@ TEST(ScalarMatmul, FollowsTheLawBitForBit) {
 
 // The bound: M is the sum of the magnitudes of all products, |code scale x| and |bias x|, or |w x|; u =
 // 2^-24. A product goes through at most group/4 roundings in its chain, 2 where chains are added, and 2 for
-// each group from its own on; a sum of x through at most 8, of which the last few only if the group is 128
-// wide. decode_row() itself rounds twice. Each rounding contributes at most u M; their interaction adds less
-// than 1 %.
+// each group from its own on; a sum of x through at most 8, or fewer if the group is narrower than 128
+// columns. decode_row() itself rounds twice. Each rounding contributes at most u M; their interaction adds
+// less than 1 %.
 TEST(ScalarMatmul, IsTheProductOfDecodedNumbersWithinItsBound) {
   Random random(11);
   std::vector<Encoding> encodings = affine_encodings();

@@ -1,6 +1,6 @@
 #pragma once
 // A mixture of experts: a router chooses a few experts for every row, and a shared expert, if there is one,
-// serves all rows. Expert-major: all rows of the batch that chose an expert visit it together.
+// processes all rows. Expert-major: each expert runs once, on all rows of the batch that chose it.
 //
 // The law adds a row's experts in ascending order of their ids, then the shared expert. With few rows, every
 // expert's output is kept and added later, so experts may arrive in any order. With many rows, experts are
@@ -15,7 +15,7 @@
 
 namespace moeflux {
 
-// Rows of the largest batch that keeps the outputs of all its experts.
+// The largest batch, in rows, for which the outputs of all experts are kept.
 inline constexpr std::uint32_t kFewRows = 32;
 
 class Moe {

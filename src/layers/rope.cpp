@@ -63,8 +63,8 @@ double mla_score_scale(const MlaConfig& config) {
   return scale;
 }
 
-// angle = n pi/2 + r with |r| <= pi/4, pi/2 in three parts of which the first two have 33 bits; then the
-// Taylor series to r^17, whose remainder is below 1e-17.
+// angle = n pi/2 + r with |r| <= pi/4, pi/2 in three parts, the first two of 33 bits; then the Taylor series
+// to r^17, whose remainder is below 1e-17.
 CosSin cos_sin(double angle) {
   constexpr double kHalfPiHigh = 0x1.921fb544p+0, kHalfPiMiddle = 0x1.0b4611a6p-34,
                    kHalfPiLow = 0x1.3198a2e037073p-69;

@@ -33,7 +33,7 @@ struct StepSegment {
   SegmentRows in_batch() const { return {first_row, rows()}; }
 };
 
-// What the caller of a step may add; null if unused.
+// Optional hooks of the caller of a step; null if unused.
 struct StepOptions {
   StepObserver* observer = nullptr;
   const std::atomic<bool>* cancel = nullptr;  // read before every layer

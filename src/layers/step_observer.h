@@ -1,9 +1,9 @@
 #pragma once
 // Shows the activations of a step while it runs; for evaluation, tests and tools.
 //
-// Activations are copied out only if a step has an observer. The rows are those of the whole batch, in order
-// and without gaps: [rows][cols]. An observer changes no bit unless it replaces a residual on purpose. Called
-// on the thread that runs the step.
+// Activations are copied out only if a step has an observer. An observer sees the rows of the whole batch, in
+// order and without gaps: [rows][cols]. An observer changes no bit unless it replaces a residual on purpose.
+// Called on the thread that runs the step.
 
 #include <cstdint>
 #include <span>

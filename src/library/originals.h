@@ -28,7 +28,7 @@ struct PackedOriginals {
   std::string name;  // the name of the folder of the artifacts
 };
 
-// Uses an existing packed model if its shape is that of the artifacts. Opens the packed model once.
+// Uses an existing packed model if it has the same shape as the artifacts. Opens the packed model once.
 Result<PackedOriginals> pack_originals(FileSystem& files, const ArtifactPaths& artifacts);
 
 // The last nonempty component of a path: "a" of "x/a/".

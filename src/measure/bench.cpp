@@ -44,7 +44,8 @@ std::uint64_t mean_record_bytes(const Engine& engine) {
 
 std::uint64_t size_of(const MatrixFormat& format) { return format.rows * format.cols; }
 
-// Over all matrices except the embedding and the output head, of which a prompt needs one row each.
+// Products with all matrices except the embedding and the output head: a prompt needs one row of logits, and
+// the embedding is a lookup.
 std::uint64_t products_per_token(const Engine& engine) {
   const Manifest& manifest = engine.model().manifest();
   std::uint64_t products = 0;

@@ -1,8 +1,9 @@
 #pragma once
 // Measures how fast a drive reads expert records while nothing else runs: the limit for streaming.
 //
-// Reads whole, randomly chosen records, in pieces of the expert store's size and at the drive's full queue
-// depth. For a drive that reads through the page cache, cached data counts too. One thread at a time.
+// Reads whole, randomly chosen records, in pieces of the same size as the expert store's and at the drive's
+// full queue depth. For a drive that reads through the page cache, the rate includes cached data. One thread
+// at a time.
 
 #include <cstdint>
 

@@ -65,7 +65,7 @@ struct EvalResult {
   // Whether the model would have chosen every greedy id itself; absent: the golden has none.
   std::optional<bool> greedy_match;
   std::uint64_t positions = 0;  // compared positions of the prompt
-  // Hash of every row, compared or not: those of the prompt, then those of the greedy ids, as little-endian
+  // Hash of all rows, compared or not: the prompt's rows first, then the greedy ids' rows, as little-endian
   // float32.
   Digest logits_xxh3;
   std::vector<LayerErrors> layers;  // empty unless EvalOptions::layers
@@ -73,8 +73,8 @@ struct EvalResult {
   bool is_finite() const;  // every number above
 };
 
-// Requires: the golden fits the engine's model. `layers` without hidden states is invalid_argument. Other
-// errors are those of Engine::step, such as context_full if prompt and greedy ids are longer than the
+// Requires: the golden fits the engine's model. `layers` without hidden states is invalid_argument. Also
+// fails like Engine::step, for example with context_full if prompt and greedy ids are longer than the
 // context.
 Result<EvalResult> evaluate(Engine& engine, const Golden& golden, const EvalOptions& options = {});
 

@@ -23,7 +23,7 @@ using test::States;
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr std::size_t kPrompt = 11, kGreedy = 4;
 
-// Records everything of a step that a golden contains.
+// Records everything from a step that a golden contains.
 class Recorder final : public StepObserver {
  public:
   Recorder(Golden& golden, std::size_t layers) : golden_(golden), layers_(layers) {

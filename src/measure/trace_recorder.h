@@ -3,7 +3,8 @@
 //
 // Create it before the engine, attach it to the engine's options, and destroy it after the engine. Events are
 // buffered in memory and written between steps when the buffer is half full, and by finish(), which returns
-// the first error of the file; the engine keeps running. One thread at a time, like engine steps.
+// the first write error. The engine keeps running after such an error. One thread at a time, like engine
+// steps.
 
 #include <filesystem>
 #include <memory>

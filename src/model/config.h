@@ -2,8 +2,8 @@
 // The shape of a model, layer by layer.
 //
 // Every ModelConfig can run: it is parsed once, strictly. Every field has the same meaning in all families.
-// What a layer does is a variant; adding a case breaks the build at every place that must handle it. Derived
-// sizes are functions, not fields. Plain values.
+// The parts of a layer are variants, so adding a case breaks the build at every place that must handle it.
+// Derived sizes are functions, not fields. Plain values.
 //
 // Sizes are std::uint32_t and bounded by the kMax constants below, so the product of two fits in 64 bits.
 

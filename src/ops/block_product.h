@@ -18,7 +18,7 @@ namespace moeflux {
 
 inline std::uint64_t blocks_of(std::uint64_t rows) { return divide_up(rows, tile16::kBlockRows); }
 
-// What products need to know about the processor.
+// The properties of the processor that products depend on.
 struct Processor {
   const KernelTable& kernels;
   bool wants_prefetch = false;

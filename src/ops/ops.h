@@ -1,9 +1,9 @@
 #pragma once
 // The operations that layers are made of, on batches of rows.
 //
-// A layer is a page of calls to Ops, in the order of its published formulas. Ops decides where and on how
-// many threads they run; the law (kernel_table.h) fixes what they compute, for any batch, thread count and
-// instruction set. Only two things return to the caller: the router's choices and what read() copies.
+// A layer is a short sequence of calls to Ops, in the order of its published formulas. Ops decides where and
+// on how many threads they run; the law (kernel_table.h) fixes what they compute, for any batch, thread count
+// and instruction set. Only two things return to the caller: the router's choices and what read() copies.
 //
 // CpuOps (cpu_ops.h) is a thread pool and a table of kernels. Layers never look at an activation, so it can
 // also run them with neither, to measure how much scratch memory they need.
@@ -119,7 +119,7 @@ struct ExpertVisit {
 // Work since construction, counted when it is started.
 struct OpsCounters {
   std::uint64_t matrix_calls = 0;   // products of a batch with a resident matrix
-  std::uint64_t expert_visits = 0;  // experts multiplied with their rows
+  std::uint64_t expert_visits = 0;  // experts multiplied by their rows
   friend bool operator==(const OpsCounters&, const OpsCounters&) = default;
 };
 

@@ -197,7 +197,7 @@ TEST_P(OpsAttentionOnEveryIsa, AttentionHasTheSameBitsForEveryBatchAndNumberOfTh
     }
 }
 
-// Integer arithmetic gives other bits than floats, but close ones.
+// Integer arithmetic produces other bits than float arithmetic, but close results.
 TEST(CpuOps, ByteAttentionIsCloseToAttentionOverTheWidenedFloats) {
   for (const AttentionCase& attention_case : kAttentionCases) {
     Attention attention(attention_case.shape, kParts, attention_case.has_values, 5);

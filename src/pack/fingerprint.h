@@ -1,5 +1,5 @@
 #pragma once
-// The fingerprint of a packed model: the identity of its numbers.
+// The fingerprint of a packed model: the identity of its weights.
 //
 // It covers (name, shape, encoding in the source, stored encoding, digest of the source's bytes) of every
 // tensor and expert, and the config. Layout is not part of it, so packing again keeps it. The stored encoding

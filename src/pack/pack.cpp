@@ -210,9 +210,8 @@ Manifest without_checksums(Manifest manifest) {
   return manifest;
 }
 
-// Reports a pack whose destination is finished, so that there is nothing to write. It is an error if the
-// model there is not the one that this pack would write: plan, text files and numbers are compared, for which
-// the whole source is read.
+// Reports a destination that is already complete. It is an error if its model is not the one that this pack
+// would write: reads the whole source to compare plan, text files and weights.
 Result<PackReport> report_finished(const SourceModel& source, const PackPlan& plan, FileSystem& source_files,
                                    FileSystem& files, const fs::path& destination, const PackOptions& options,
                                    FunctionRef<void(const PackProgress&)> progress) {

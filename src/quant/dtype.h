@@ -1,8 +1,9 @@
 #pragma once
 // Element types of tensors and their conversion to float.
 //
-// The names are those of safetensors ("BF16", "F8_E4M3"). Elements are loaded with memcpy, never through a
-// cast pointer, because tensor data is unaligned in real files. Plain values and pure functions: any thread.
+// The names are the same as in safetensors ("BF16", "F8_E4M3"). Elements are loaded with memcpy, never
+// through a cast pointer, because tensor data is unaligned in real files. Plain values and pure functions:
+// any thread.
 
 #include <bit>
 #include <cstddef>

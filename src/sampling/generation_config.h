@@ -1,8 +1,8 @@
 #pragma once
 // The sampling defaults of a model: generation_config.json.
 //
-// Only the keys of sampling are read and others are ignored. A key with a wrong type or range is an error
-// that names it. Null means absent, as transformers writes it. Plain values.
+// Only the sampling keys are read; all others are ignored. A key with a wrong type or range is an error that
+// names it. Null means absent, as transformers writes it. Plain values.
 
 #include <cstdint>
 #include <optional>

@@ -155,7 +155,7 @@ Ranking::Prefix Sampler::kept() {
   return result;
 }
 
-// A lower bound of the top_k best logits: the highest logit of the k-th best block, which k blocks reach.
+// A lower bound on the top_k best logits: the highest logit of the k-th best block, which k blocks reach.
 // Blocks below it are skipped.
 float Sampler::needed_for_top_k() {
   std::vector<float>& order = workspace_->blocks_in_order_;

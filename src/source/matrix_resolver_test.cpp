@@ -20,7 +20,7 @@ using testing::IsEmpty;
 
 constexpr Dim kRows{96, "rows_key"}, kCols{128, "cols_key"};
 
-// One module 'm' among tensors that a test adds; the resolver is created after them.
+// A test adds tensors of a module 'm' and others; the resolver is created on first use, after them.
 struct AResolver : testing::Test {
   TemporaryDirectory temporary;
   PosixFileSystem disk;
@@ -44,7 +44,7 @@ struct AResolver : testing::Test {
   }
   std::string file() const { return (temporary / "model.safetensors").string(); }
 
-  // Of quantization_config {"quant_method": "fp8"}.
+  // The result of parsing quantization_config {"quant_method": "fp8"}.
   static Quantization fp8() {
     const Json json = Json::parse(R"({"quantization_config": {"quant_method": "fp8", "fmt": "e4m3",
                                       "weight_block_size": [128, 128]}})");

@@ -30,10 +30,11 @@ struct OriginalPaths {
   std::filesystem::path experts_root;  // holds packed_experts/
 };
 
-// Finds the artifacts that `directory` belongs to, or nullopt. The original's converters wrote three layouts:
+// Finds the artifacts that `directory` belongs to; nullopt if there are none. The original's converters wrote
+// three layouts:
 //   artifacts/model_weights.*, root/packed_experts and mlx/ below `directory`, or it is one of the three;
 //   everything in one folder;
-//   siblings NAME-mlx-4bit, NAME-artifacts and NAME-root, of which `directory` is one.
+//   siblings NAME-mlx-4bit, NAME-artifacts and NAME-root, one of which is `directory`.
 Result<std::optional<OriginalPaths>> find_original(FileSystem& files, const std::filesystem::path& directory);
 
 // The contents of model_weights.json. Offsets count from the beginning of model_weights.bin.

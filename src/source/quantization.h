@@ -2,9 +2,9 @@
 // The quantization that a checkpoint's config declares.
 //
 // MLX writes `quantization` (and a copy named `quantization_config`): default bits and group, and overrides
-// by module path, each an object or false. Hugging Face writes `quantization_config` with a `quant_method`,
-// of which only fp8 is supported. Whether a module is quantized is decided by its tensors; the declaration is
-// checked against their shapes. Immutable after parsing: any thread.
+// by module path, each an object or false. Hugging Face writes `quantization_config` with a `quant_method`;
+// only fp8 is supported. Whether a module is quantized is decided by its tensors; the declaration is checked
+// against their shapes. Immutable after parsing: any thread.
 
 #include <map>
 #include <optional>

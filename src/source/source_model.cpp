@@ -28,7 +28,8 @@ bool has_suffix(const std::vector<std::string>& names, std::string_view suffix) 
                      [&](const std::string& name) { return name.ends_with(suffix); });
 }
 
-// The error for a directory without a checkpoint that can be opened: what it holds instead.
+// The error for a directory without a checkpoint that can be opened. It names what the directory holds
+// instead.
 Error explain(FileSystem& files, const fs::path& directory) {
   auto names = files.list(directory);
   if (!names) return std::move(names).error();

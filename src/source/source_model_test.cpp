@@ -64,7 +64,8 @@ const std::vector<Known>& known_models() {
   return models;
 }
 
-// Of each safetensors file of the model: the length field and the JSON; and what follows them.
+// Bytes over all safetensors files of the model: `headers` counts the length field and the JSON, `data` the
+// rest.
 struct FileBytes {
   std::uint64_t headers = 0, data = 0;
 };

@@ -10,9 +10,9 @@
 //
 //   begin_step(tokens)   reserves memory for the step, or fails and changes nothing visible
 //   ... the layers run ...
-//   commit()             moves behind `tokens`; or abandon(), which also returns reserved memory
+//   commit()             advances past `tokens`; or abandon(), which also returns reserved memory
 //
-// reserve() does the allocating part of begin_step() ahead of time, for one or several steps.
+// reserve() does the allocating part of begin_step() ahead of time, for one or more steps.
 //
 // A Snapshot (state/snapshot.h) shares the blocks. A block that is shared is copied before this session
 // writes to rows that another owner might read. Owns its recurrent memory; the pool must outlive it. Movable.
@@ -62,22 +62,23 @@ class SessionState {
   // Begins a step over `tokens`: copies them and reserves their rows. Replaces an uncommitted step.
   // Requires: `tokens` is not empty, and position() + tokens.size() <= context().
   Status begin_step(std::span<const TokenId> tokens);
-  // The layers have run all rows of the step. Requires: a step was begun.
+  // Makes the step visible, after the layers have run all of its rows. Requires: a step was begun.
   void commit();
   // Drops the step, if any, and returns all reserved rows. A no-op if there are none.
   void abandon();
 
-  // Back to a new state: position 0, recurrent states zero, all blocks returned.
+  // Resets to a new state: position 0, recurrent states zero, all blocks returned.
   void clear();
 
-  // Whether positions can be dropped from the end, which is so if no layer has a recurrent state.
+  // Whether positions can be dropped from the end: true if no layer has a recurrent state.
   bool can_truncate() const { return side_size_ == 0; }
   // Drops all positions from `position` on. Requires: can_truncate() and position <= position().
   void truncate(std::uint32_t position);
 
-  // The committed state. Copies recurrent states and tokens but no block. `owner` owns the pool.
+  // Returns the committed state. Copies recurrent states and tokens but no block. `owner` owns the pool.
   Result<Snapshot> snapshot(std::shared_ptr<const void> owner = {}) const;
-  // Becomes `snapshot`. Copies no block. Requires: the snapshot is of the same model and fits the context.
+  // Replaces this state with `snapshot`. Copies no block. Requires: the snapshot is of the same model and
+  // fits the context.
   void restore(const Snapshot& snapshot);
 
   std::span<const KvBlock> kv(LayerId layer) const { return blocks_[layer.index()]; }

@@ -178,7 +178,7 @@ class MadeUpGroups(unittest.TestCase):
 @unittest.skipIf(why_not(), why_not())
 class Memcap(unittest.TestCase):
     def expect(self, *arguments, rc):
-        """What it wrote to stdout, and its numbers: limit, peak, limit_hits, major_faults, oom_kills."""
+        """Standard output, and the reported numbers: limit, peak, limit_hits, major_faults, oom_kills."""
         code, out, err = memcap(*arguments)
         self.assertEqual(code, rc, err)
         tells = TELLS.search(err)
@@ -289,7 +289,7 @@ def is_alive(process):
 
 
 def groups_of(process):
-    """What is left of the group that the script of this process id made."""
+    """Control groups that remain of the script with this process id."""
     return [os.path.join(folder, name) for folder, folders, _ in os.walk("/sys/fs/cgroup") for name in folders
             if name == f"memcap.{process}"]
 

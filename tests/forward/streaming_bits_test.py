@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""streaming_bits_test.py PROGRAM [--full]: streamed experts give the same bits as experts in memory.
+"""streaming_bits_test.py PROGRAM [--full]: streamed experts produce the same bits as experts in memory.
 
 For each golden of tests/goldens there is one hash of all logits, for every drive, at budgets of all experts,
 half of them, a tenth and one record, with and without prefetching, on one thread and two, alone and in a

@@ -262,7 +262,7 @@ def bare(**files: bytes) -> Builder:
 
 
 def pointing_at(name: str, content: bytes) -> Builder:
-    """One file, and the path is that of the file."""
+    """One file; the model is opened by the path of this file, not of its folder."""
 
     def build(folder):
         (folder / name).write_bytes(content)

@@ -2,9 +2,8 @@
 // reads.
 //
 // Prints the description of the drive, one line "refused: MESSAGE" per refusal, one line per errno with the
-// number of reads, and "equal" if all bytes are those of the file. For the drives "broken-ring" and
-// "busy-ring" it opens a ring and then makes io_uring_enter fail with EPERM or EAGAIN, a permanent and a
-// transient error.
+// number of reads, and "equal" if all bytes match the file. For the drives "broken-ring" and "busy-ring" it
+// opens a ring and then makes io_uring_enter fail with EPERM or EAGAIN, a permanent and a transient error.
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""kill_test.py BINARY: a pack that is killed and run again gives the same bytes as an undisturbed one.
+"""kill_test.py BINARY: a pack that is killed and run again produces the same bytes as an undisturbed one.
 
 Packing the bundled model with 1 and 2 jobs, twice each, must give the same directory. Then packs are killed
 with SIGKILL at 20 seeded random moments, some of them several times, and run again. They must give the same

@@ -22,7 +22,7 @@ def to_bf16(numbers: np.ndarray) -> np.ndarray:
 
 
 def rounded(numbers: np.ndarray, dtype: str) -> np.ndarray:
-    """What is left of the numbers when they are stored so."""
+    """The numbers after rounding to `dtype`, as float32."""
     if dtype == "BF16":
         return (to_bf16(numbers).astype("<u4") << 16).view("<f4").reshape(numbers.shape)
     return numbers.astype("<f2" if dtype == "F16" else "<f4").astype("<f4")

@@ -30,7 +30,7 @@ BODIES = {
 
 @dataclasses.dataclass(frozen=True)
 class Tensor:
-    """What a file holds under one name: elements as stored (BF16 as 16-bit words, e4m3 as bytes)."""
+    """One tensor of a file: elements as stored (BF16 as 16-bit words, e4m3 as bytes)."""
 
     dtype: str
     array: np.ndarray

@@ -1,5 +1,5 @@
 #pragma once
-// `moeflux pack SRC DST`: turns a checkpoint into a packed model. Returns what to print.
+// `moeflux pack SRC DST`: turns a checkpoint into a packed model. run_pack() returns the text to print.
 
 #include <cstdint>
 #include <optional>
@@ -20,7 +20,7 @@ struct PackFlags {
 };
 Result<std::string> run_pack(FileSystem& files, const PackFlags& flags);
 
-// Packs `source` with a progress bar. `synth` uses it too.
+// Packs `source` with a progress bar. Also used by `synth`.
 Result<std::string> pack_with_bar(const SourceModel& source, FileSystem& source_files, FileSystem& files,
                                   const std::string& destination, const PackOptions& options);
 

@@ -39,7 +39,7 @@ void add_flags(CLI::App& command, EngineFlags& flags, OptionGroup group, const c
   }
 }
 
-// What sets the option from its text; null if the parser stores it.
+// The function that sets the option from its text; null if the parser stores the value.
 SetEngineOption text_setter(const EngineOption& option) {
   return std::visit(overloaded{
                         [](const NumberOption&) -> SetEngineOption { return nullptr; },

@@ -22,7 +22,7 @@ class App;
 
 namespace moeflux::cli {
 
-// What was typed. An empty text leaves the default of `options`.
+// The flags as the user typed them. An empty text leaves the default of `options`.
 struct EngineFlags {
   EngineOptions options = {};                              // numbers and switches, stored by the parser
   std::array<std::string, kEngineOptionCount> texts = {};  // the others, by OptionId

@@ -8,8 +8,8 @@
 
 namespace moeflux::cli {
 
-// `text` with a line break before each separator whose field would pass `columns`; the separator begins the
-// next row. A field that is wider than a row is not broken. Requires: valid UTF-8, columns > 0.
+// Returns `text` with a line break before each separator whose field would extend past `columns`; the
+// separator begins the next row. A field wider than a row is not broken. Requires: valid UTF-8, columns > 0.
 std::string break_between_fields(std::string_view text, std::size_t columns);
 
 }  // namespace moeflux::cli

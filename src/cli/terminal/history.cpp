@@ -111,7 +111,7 @@ Status History::save(const std::filesystem::path& path) const {
   };
   std::string bytes;
   for (const std::string& entry : entries_) bytes += escaped(entry) + '\n';
-  // Truncates only after setting the mode: other users must not read what is written from now on.
+  // Truncates only after setting the mode, so that other users cannot read the new contents.
   const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0600));
   if (file.get() < 0) return failed(errno);
   struct stat status {};

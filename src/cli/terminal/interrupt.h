@@ -3,14 +3,13 @@
 //
 // A guard counts SIGINT during its lifetime and then restores the previous handler. If SIGINT was ignored (a
 // command in the background of a script), it stays ignored. Only one guard may exist at a time, because a
-// process has one SIGINT. The count is the one global variable: an atomic that the handler may write in any
-// thread.
+// process has one SIGINT. The count is global: an atomic that the handler may write on any thread.
 //
 // Threads: the kernel delivers the signal to any thread that does not block it. The handler restarts
 // interrupted system calls (SA_RESTART), so other threads do not notice. Calls that are never restarted
-// (poll, nanosleep, io_uring_enter) return EINTR in the thread that got the signal, so threads with such
-// calls should block SIGINT; start them while it is blocked. requested() and count() are thread-safe;
-// construction and destruction are for one thread.
+// (poll, nanosleep, io_uring_enter) return EINTR in the thread that received the signal, so threads that make
+// such calls should block SIGINT; start them while it is blocked. requested() and count() are thread-safe;
+// construct and destroy guards on one thread.
 
 #include <signal.h>
 
@@ -28,7 +27,7 @@ class InterruptGuard {
   bool requested() const { return count() > 0; }
   // The same as a flag for polling; valid as long as the guard.
   const std::atomic<bool>& flag() const;
-  int count() const;  // Ctrl-C presses since construction; the second usually means "now"
+  int count() const;  // Ctrl-C presses since construction
 
  private:
   struct sigaction previous_ {};

@@ -57,7 +57,8 @@ class KeyReader {
 
   // Appends the keys that `bytes` complete.
   void push(std::string_view bytes, std::vector<Key>& keys);
-  // Ends what is incomplete: ESC is a key, ESC [ is Alt-[, half a character is U+FFFD, a paste ends here.
+  // Completes a pending key: ESC becomes a key, ESC [ becomes Alt-[, half a character becomes U+FFFD, and a
+  // paste ends here.
   void flush(std::vector<Key>& keys);
   Pending pending() const;
 

@@ -33,7 +33,7 @@ constexpr auto kPatience =
 
 Line text(std::string content) { return {Line::Kind::text, std::move(content)}; }
 
-// Both ends of a terminal, and what a user would see on it.
+// Both ends of a pseudoterminal, and the screen that a user would see.
 class Pty {
  public:
   explicit Pty(std::size_t columns = 40, std::size_t height = 10) : screen(columns, height) {
@@ -49,7 +49,7 @@ class Pty {
   int slave() const { return slave_; }
   void type(std::string_view bytes) const { ASSERT_TRUE(write_all(master_, bytes)); }
 
-  // Reads what is written to the terminal until the condition is true.
+  // Reads the output of the terminal until the condition is true.
   [[nodiscard]] bool wait_until(const std::function<bool()>& condition) {
     const auto end = std::chrono::steady_clock::now() + kPatience;
     while (!condition()) {
@@ -70,7 +70,7 @@ class Pty {
     const winsize size = window(columns, height);
     screen.resize(columns);
     ASSERT_EQ(::ioctl(master_, TIOCSWINSZ, &size), 0);
-    // It is not the controlling terminal of the tests, so the kernel sends no signal.
+    // The pseudoterminal is not the controlling terminal of the tests, so the kernel sends no signal.
     ::kill(::getpid(), SIGWINCH);
   }
   bool is_raw() const {
@@ -105,7 +105,7 @@ struct LineEditors : testing::Test {
     result =
         std::async(std::launch::async, [this] { return editor.read({.first = "> ", .continuation = ". "}); });
   }
-  // The same, and waits until it reads keys.
+  // Like start(), and waits until the editor reads keys.
   void begin() {
     start();
     ASSERT_TRUE(pty.wait_until([&] { return pty.is_raw() && pty.screen.brackets_pastes(); }));

@@ -26,7 +26,7 @@
 
 namespace moeflux::cli {
 
-// True if `output` is a terminal that knows the sequences of screen_line.h and word_wrap.h. `term` is the
+// True if `output` is a terminal that supports the sequences of screen_line.h and word_wrap.h. `term` is the
 // environment's TERM, or null.
 bool can_move_cursor(int output, const char* term);
 // The same, and `input` is a terminal too.

@@ -4,8 +4,8 @@
 // Every piece is shown as soon as it arrives. When a word turns out to be too long for the rest of its row,
 // it is erased there and written again on the next row. Rows also break between wide characters, but not
 // before closing punctuation. A word that is longer than a row is left to the terminal, which breaks it at
-// the edge: a copied URL stays whole. Lines of a fenced code block are not wrapped, for the same reason. Rows
-// of a list item continue below the text of the item.
+// the edge, so a copied URL stays in one piece. Lines of a fenced code block are not wrapped, for the same
+// reason. Rows of a list item continue below the text of the item.
 //
 // The output contains, besides the text, LF (which returns to the first column), CR, cursor forward (CSI C)
 // and erase to the end of the row (CSI K). Returns bytes and writes nothing. One thread at a time.
@@ -21,7 +21,7 @@ class WordWrap {
   // The cursor is at the beginning of an empty row. Requires: columns > 0.
   explicit WordWrap(std::size_t columns);
 
-  // The bytes that show `text` after what was written before. Requires: whole code points of valid UTF-8
+  // Returns the bytes that show `text` after the earlier output. Requires: whole code points of valid UTF-8
   // without control characters other than LF and TAB.
   std::string write(std::string_view text);
 
@@ -32,7 +32,7 @@ class WordWrap {
   void resize(std::size_t columns);
 
  private:
-  // What the start of a line has shown so far.
+  // What the beginning of the current line contains so far.
   enum class LineStart { spaces, list_marker, fence, passed };
   // Three or more backticks or tildes that begin or end a code block.
   struct Fence {
@@ -44,8 +44,8 @@ class WordWrap {
   void add_space(std::size_t count, std::string& out);
   void end_line(std::string& out);
   void begin_word();
-  // Moves the word to the next row, or starts a row where there is no word yet. False: the word begins its
-  // row.
+  // Moves the word to the next row, or starts a row where there is no word yet. Returns false if the word
+  // already begins its row.
   bool wrap(std::string& out);
   void read_line_start(char32_t code_point);
   void read_fence(char32_t code_point);

@@ -13,7 +13,7 @@
 //   uring     direct reads with io_uring; fixed files and, if memory may be locked, fixed buffers
 //   pread     direct reads by several threads; the fallback if io_uring is refused
 //   buffered  reads through the page cache by several threads
-//   sim       simulated bandwidth and latency, for demonstrations; the bytes are those of the files
+//   sim       simulated bandwidth and latency, for demonstrations; the bytes come from the files
 
 #include <chrono>
 #include <cstddef>
@@ -109,7 +109,7 @@ struct DriveOptions {
   DriveChoice choice = {};
   std::uint32_t depth = 128;  // reads in flight, 1–4096
   unsigned threads = 8;       // for pread and buffered, 1–1024
-  // For buffered: remove from the page cache what was read. For files that do not fit there.
+  // For buffered: evicts bytes from the page cache after reading them, for files that do not fit there.
   bool drop_from_page_cache = false;
   // The memory that reads will write to, for fixed buffers. It must outlive the drive. Each span is
   // registered in parts of at most 1 GiB.

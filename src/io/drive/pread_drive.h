@@ -1,9 +1,9 @@
 #pragma once
 // Reads by several threads: direct reads if io_uring is refused, or reads through the page cache.
 //
-// Each thread takes the oldest queued read and does it with pread. So as many reads are running as there are
-// threads, and the others are queued. No allocation after the start. The destructor drops queued reads and
-// waits for running ones. The caller is one thread at a time.
+// Each thread takes the oldest queued read and executes it with pread, so at most threads() reads run at a
+// time. No allocation after start(). The destructor drops queued reads and waits for running ones. One
+// calling thread at a time.
 
 #include <cstddef>
 #include <cstdint>
@@ -22,8 +22,8 @@ namespace moeflux {
 
 class PreadDrive final : public Drive {
  public:
-  // Reads directly if the files are open for that. Uses fewer threads if the system refuses to start more;
-  // fails if it starts none.
+  // Uses direct reads if the files were opened for them. Uses fewer threads if the system refuses to start
+  // more; fails if not even one starts.
   static Result<std::unique_ptr<PreadDrive>> start(DriveFiles files, const DriveOptions& options);
   ~PreadDrive() override;
 

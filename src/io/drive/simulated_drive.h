@@ -1,5 +1,5 @@
 #pragma once
-// A drive with simulated bandwidth and latency, in real time. The bytes are those of the files.
+// A drive with simulated bandwidth and latency, in real time. The bytes come from the files.
 //
 // It has no threads: submit() computes the end of a read with a DriveModel, and collect() does it with pread
 // when that time has passed. It shows the effect of a slower drive; the time that the machine's own drive or

@@ -2,7 +2,8 @@
 // A file system that fails on demand, for the tests of every layer. Test code only.
 //
 // FaultyFileSystem forwards each operation to another FileSystem, unless its FaultPlan makes it fail, and
-// logs all operations. So a test can inject each failure in turn, count operations and check their order:
+// logs all operations. A test can therefore inject each failure in turn, count operations and check their
+// order:
 //
 //   PosixFileSystem disk;
 //   FaultyFileSystem files(disk);

@@ -24,7 +24,7 @@ struct Group {
 // What an encoding defines:
 //   group_cols     columns per group; the last group may have fewer
 //   number()       the factor of column `first + k`
-//   add_group()    adds the group's sum s of number * x to acc; `sums` are those of a row of x
+//   add_group()    adds the group's sum s of number * x to acc; `sums` holds the sums of a row of x
 //   group_bytes()  from this group to the next
 
 template <std::uint32_t Bits>

@@ -43,8 +43,8 @@ struct ByteAttention {
 
   // ---- A block -------------------------------------------------------------------------------------------
 
-  // Loads sixteen positions of 64 channels, of which `count` positions and `channels` channels exist. The
-  // others become zero and are not read.
+  // Loads sixteen positions of 64 channels. Only `count` positions and `channels` channels exist. The others
+  // become zero and are not read.
   MF_INLINE void load_positions(const StoredBytes& keys, std::size_t first, std::size_t channel,
                                 std::size_t count, std::size_t channels, Ints (&unit)[kWidth]) {
     const std::size_t row_bytes = keys.stride * sizeof(float);

@@ -4,8 +4,8 @@
 // An instruction set is a type, called `Isa` in the templates of this folder (see x86/avx2.h). Every
 // operation rounds each lane as law.h does for one number, so an algorithm in this vocabulary has the same
 // result on every Isa. Isa types are in anonymous namespaces, which gives every template over them internal
-// linkage: the linker must not give code for a wider instruction set to the rest of the program
-// (tools/check_isa_objects.py).
+// linkage. Otherwise the linker could merge a function with a copy compiled for a wider instruction set, and
+// the rest of the program would call it (tools/check_isa_objects.py).
 //
 // Types
 //   Isa::Lanes                  sixteen float32
@@ -34,7 +34,8 @@
 //   negated, magnitude          of floats
 //   greater less equal          masks for select(mask, yes, no), as is not_a_number
 //   larger(a, b)                law::larger of floats; of signed integers too
-//   shift_left<N>               zeros come in, as in shift_right<N>; shift_right_signed<N> brings in the sign
+//   shift_left<N>               shifts in zeros, like shift_right<N>;
+//                               shift_right_signed<N> shifts in the sign
 //   to_float, to_int            to_int: of integers in range
 //   round_to_int                to nearest, ties to even
 //   as_float, as_int            the same bits
@@ -65,7 +66,7 @@
 //   kStripsAtOnce               strips of the delta rule, each with four chains
 //   kMatmulRows, kMatmulSums    rows of x that are multiplied at once, and chains that fit into registers
 //   kInt8Blocks, kInt8Rows      blocks, and rows of x, that are multiplied at once
-//   kAttentionUnits             vectors of positions or channels that a tile of queries is multiplied with
+//   kAttentionUnits             vectors of positions or channels that a tile of queries is multiplied by
 
 #include <cstddef>
 

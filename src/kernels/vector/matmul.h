@@ -79,7 +79,7 @@ struct Matmul {
   //   has_nan()      fills Group::has_nan
   //   feed()         decodes the columns of a group into chains
   //   scales()       the scales of a group
-  //   add_group()    adds the sum s of a group to acc; `sums` are those of a row of x
+  //   add_group()    adds the sum s of a group to acc; `sums` holds the sums of a row of x
   //   group_bytes()  bytes of a group of `cols` columns
 
   template <unsigned Bits>

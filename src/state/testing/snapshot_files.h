@@ -1,6 +1,6 @@
 #pragma once
 // Snapshot files written from docs/formats/snapshot.md, independently of the code under test, for tests that
-// modify them. The numbers are those of written_states.h. Test code only.
+// modify them. They contain the numbers of written_states.h. Test code only.
 
 #include <cstddef>
 #include <cstdint>

@@ -30,7 +30,7 @@ inline ModelConfig small_qwen_config() {
   return config;
 }
 
-// The same with recurrent states of three strips, of which the last is smaller.
+// The same with recurrent states of three strips, the last of which is smaller.
 inline ModelConfig striped_qwen_config() {
   ModelConfig config = small_qwen_config();
   for (const std::size_t layer : {0u, 2u}) {

@@ -91,8 +91,8 @@ TEST(JsonDocument, BoundsTheDepth) {
   EXPECT_FALSE(is_json(std::string(129, '[') + std::string(129, ']')));
 }
 
-// The byte of an escape that makes a pair of surrogates impossible is refused, not the last one of the
-// escape.
+// In an escape that cannot be part of a valid surrogate pair, the first byte that rules the pair out is
+// refused, not the last byte of the escape.
 TEST(JsonDocument, RefusesAByteAsSoonAsNoDocumentBeginsWithIt) {
   const auto accepted = [](std::string_view text) {
     JsonAutomaton json;
@@ -106,7 +106,7 @@ TEST(JsonDocument, RefusesAByteAsSoonAsNoDocumentBeginsWithIt) {
   EXPECT_EQ(accepted(R"("\ud83dx")"), R"("\ud83d)");
 }
 
-// Only an object that a model generates has these limits.
+// Such text is restricted only in an object that a model generates.
 TEST(JsonDocument, TakesAnyBytesInStringsAndAnyNumberOfDigitsAndSpaces) {
   EXPECT_TRUE(is_json("\"\xff\xc3 \xe2\x82\""));
   EXPECT_TRUE(is_json(std::string(1000, ' ') + std::string(1000, '9') + "." + std::string(1000, '9') + "e" +

@@ -23,7 +23,7 @@ struct Outcome {
   friend bool operator==(const Outcome&, const Outcome&) = default;
 };
 
-// The contract of the header, on the whole text at once.
+// The reference: the contract of the header, applied to the whole text at once.
 Outcome found_in(const std::string& text, const std::vector<std::string>& stops) {
   for (std::size_t begin = 0; begin < text.size(); ++begin) {
     std::optional<std::size_t> best;

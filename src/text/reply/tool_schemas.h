@@ -46,7 +46,7 @@ class JsonTypes {
 };
 
 // The types that a schema allows; docs/replies.md has the rules. Any type if the schema states none; a string
-// for what is not supported: $ref, unknown types, combinations nested more than 8 deep.
+// for unsupported schemas: $ref, unknown types, combinations nested more than 8 deep.
 JsonTypes types_of_schema(const Json& schema);
 
 // Appends `text` to `json` as a JSON value: the first of null, boolean, integer, number, object and array

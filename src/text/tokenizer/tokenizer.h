@@ -54,8 +54,8 @@ class Tokenizer {
   Status encode(std::string_view text, AddedTokens added, std::vector<TokenId>& out) const;
 
   // For a rendered chat prompt: finds all added tokens except those that share a byte with a range of `data`,
-  // the text of users and tools. If no added token touches the data, the result is that of AddedTokens::all.
-  // Requires: the ranges are within the text, ascending and disjoint.
+  // the text of users and tools. If no added token touches the data, the result is the same as with
+  // AddedTokens::all. Requires: the ranges are within the text, ascending and disjoint.
   Status encode(std::string_view text, std::span<const TextRange> data, std::vector<TokenId>& out) const;
 
   // The text of `tokens`, with U+FFFD in place of invalid bytes and without special tokens if `skip_special`.

@@ -39,7 +39,7 @@ constexpr Utf8Lead utf8_lead(unsigned char first) {
   return {0, 0, 0};
 }
 
-// What a text begins with.
+// The first character of a text, or the reason why it has none.
 struct Utf8Step {
   enum class Kind {
     character,   // a complete character: `value`

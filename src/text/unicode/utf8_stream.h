@@ -3,8 +3,8 @@
 //
 // A model writes bytes, sometimes part of a character at a time. The stream outputs complete characters and
 // holds back at most 3 bytes, the beginning of the next one. Invalid bytes become U+FFFD as in
-// text/unicode/utf8.h. The text is that of append_lossy() for all bytes, however they are cut into pushes.
-// One thread at a time.
+// text/unicode/utf8.h. The concatenated output equals append_lossy() of all bytes, however the bytes are
+// split over calls of push(). One thread at a time.
 
 #include <array>
 #include <cstddef>

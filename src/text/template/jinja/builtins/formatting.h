@@ -13,10 +13,10 @@ class Evaluation;
 // The shortest digits that round-trip, as in Python: 1.0, 1e-05, inf.
 std::string python_float(double value);
 
-// Appends str(value), which is a string itself, or repr(value), which quotes and escapes strings.
+// Appends str(value), which leaves a string unchanged, or repr(value), which quotes and escapes strings.
 Status add_str(TextBuilder& out, const Value& value, Budget& budget);
 Status add_repr(TextBuilder& out, const Value& value, Budget& budget);
-// str(value) as a value: a string is itself.
+// Returns str(value) as a value; a string is returned unchanged.
 Result<Value> str(const Value& value, const Heap& heap);
 
 struct JsonStyle {
@@ -33,7 +33,7 @@ Result<Value> percent_format(const Value& format, const Value& values, const Hea
 // format.format(arguments).
 Result<Value> brace_format(Evaluation& evaluation, const Value& format, const Arguments& arguments);
 
-// Appends one value in a format specification such as ">10" or ".2f".
+// Appends one value, formatted by a specification such as ">10" or ".2f".
 Status add_formatted(TextBuilder& out, const Value& value, std::string_view specification, Budget& budget);
 
 }  // namespace moeflux::jinja

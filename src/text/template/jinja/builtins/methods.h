@@ -18,7 +18,7 @@ bool changes_object(const Value& self, std::string_view name);
 Result<Value> call_method(Evaluation& evaluation, const Value& self, std::string_view name,
                           const Arguments& arguments);
 
-// String methods, which filters use too.
+// String methods, also used by filters.
 using StringMethod = Result<Value> (*)(Evaluation&, const Value&, const Arguments&);
 StringMethod find_string_method(std::string_view name);
 StringMethod find_case_method(std::string_view name);
