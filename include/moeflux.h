@@ -101,8 +101,8 @@ typedef struct mf_engine_options {
   uint32_t context;   /* maximum positions per session; 0: 8192, or the model's own limit if that is less */
   uint32_t step_rows; /* maximum rows per step; 0: 512 */
   uint32_t experts_per_token;   /* 0: the model's own number; more than that is MF_INVALID_ARGUMENT */
-  uint32_t reserved;            /* 0 */
-  uint64_t kv_budget_bytes;     /* for keys and values of all sessions; 0: no limit */
+  uint32_t sessions;            /* that memory is planned for, at the full context; 0: 1 */
+  uint64_t kv_budget_bytes;     /* for the states of all sessions; 0: what the memory plan leaves */
   uint64_t usable_memory_bytes; /* for the whole engine; 0: what the machine has available */
 
   /* Experts that do not fit in memory are read when they are needed. */

@@ -49,9 +49,9 @@ constexpr std::array<Field, kEngineOptionCount> kFields{{
 #undef MF_FIELD
 }};
 #define MF_FIELD_SIZE(name) +sizeof(mf_engine_options::name)
-static_assert(sizeof(mf_engine_options) ==
-                  sizeof(mf_engine_options::struct_size) + sizeof(mf_engine_options::packed_model) +
-                      sizeof(mf_engine_options::reserved) MF_ENGINE_OPTIONS(MF_FIELD_SIZE),
+static_assert(sizeof(mf_engine_options) == sizeof(mf_engine_options::struct_size) +
+                                               sizeof(mf_engine_options::packed_model)
+                                                   MF_ENGINE_OPTIONS(MF_FIELD_SIZE),
               "every other field of mf_engine_options is in the table of engine options");
 #undef MF_FIELD_SIZE
 static_assert(kDefaultContext == 8192 && kDefaultStepRows == 512, "moeflux.h names them");

@@ -196,7 +196,8 @@ int mf_state_load(mf_ctx* ctx, const void* buffer, size_t size) {
 int mf_checkpoint(mf_ctx* ctx, size_t pos) {
   return on_context(ctx, [&](Session& session) -> Status {
     MF_TRY_STATUS(expect_position(session, pos));
-    return session.checkpoint();
+    session.checkpoint();
+    return {};
   });
 }
 

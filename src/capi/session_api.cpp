@@ -93,7 +93,10 @@ mf_status mf_session_clear(mf_session* session, mf_message* why) {
 }
 
 mf_status mf_session_checkpoint(mf_session* session, mf_message* why) {
-  return on_session(session, why, [](Session& timeline) { return timeline.checkpoint(); });
+  return on_session(session, why, [](Session& timeline) -> Status {
+    timeline.checkpoint();
+    return {};
+  });
 }
 
 mf_status mf_session_restore_to(mf_session* session, uint32_t position, mf_message* why) {

@@ -60,15 +60,19 @@ std::vector<std::uint32_t> Checkpoints::positions() const {
 }
 
 // The newest checkpoint has the latest use, because keep() has just made it.
+bool Checkpoints::evict_one() {
+  auto victim = kept_.end();
+  for (auto kept = kept_.begin(); kept != kept_.end(); ++kept) {
+    if (kept->snapshot.position() == 0 || kept->last_use == uses_) continue;
+    if (victim == kept_.end() || kept->last_use < victim->last_use) victim = kept;
+  }
+  if (victim == kept_.end()) return false;
+  kept_.erase(victim);
+  return true;
+}
+
 void Checkpoints::evict() {
-  while (kept_.size() > most_ || own_bytes() > budget_bytes_) {
-    auto victim = kept_.end();
-    for (auto kept = kept_.begin(); kept != kept_.end(); ++kept) {
-      if (kept->snapshot.position() == 0 || kept->last_use == uses_) continue;
-      if (victim == kept_.end() || kept->last_use < victim->last_use) victim = kept;
-    }
-    if (victim == kept_.end()) return;  // only position 0 and the newest are left
-    kept_.erase(victim);
+  while ((kept_.size() > most_ || own_bytes() > budget_bytes_) && evict_one()) {
   }
 }
 

@@ -26,6 +26,8 @@ class Checkpoints {
   const Snapshot* deepest_up_to(std::uint32_t position);
 
   void drop_after(std::uint32_t position);
+  // Drops the least recently used one, or returns false if only position 0 and the newest are left.
+  bool evict_one();
   void clear() { kept_.clear(); }
 
   // New limits take effect at the next keep().

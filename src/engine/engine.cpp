@@ -61,7 +61,7 @@ Engine::Engine(PackedModel model, const KernelTable& kernels, const EngineOption
     : model_(std::move(model)),
       kernels_(&kernels),
       options_(options),
-      kv_pool_(options.kv_budget_bytes),
+      state_pool_(BlockPool::kNoBudget),
       pool_(options.threads) {}
 
 Engine::~Engine() = default;
@@ -75,6 +75,7 @@ Result<std::shared_ptr<Engine>> Engine::open(FileSystem& files, PackedModel mode
   MF_TRY_STATUS(engine->make_layers());
   MF_TRY(engine->memory_plan_, engine->plan_memory(files));
   MF_TRY_STATUS(engine->memory_plan_.check());
+  engine->state_pool_.set_budget_bytes(engine->state_budget_bytes());
   MF_TRY_STATUS(engine->load_weights());
   MF_TRY_STATUS(engine->make_executor());
   return engine;
@@ -114,15 +115,28 @@ Result<MemoryPlan> Engine::plan_memory(FileSystem& files) const {
   MemoryPlan plan;
   plan.weights_bytes = model_.manifest().resident_bytes;
   for (const DecoderLayer& layer : layers_) plan.derived_bytes += layer.derived_bytes();
+  // A session has the recurrent states of its position and of the step that runs, and its checkpoints.
   const StateShape shape = state_shape_of(config(), options_.kv_dtype);
-  plan.kv_bytes = std::min(shape.kv_bytes(options_.context), options_.kv_budget_bytes);
-  plan.recurrent_bytes = (2 + Checkpoints::kDefaultMost) * shape.recurrent_bytes();
+  plan.kv_bytes = options_.sessions * shape.kv_bytes(options_.context);
+  plan.recurrent_bytes = options_.sessions * (2 + Checkpoints::kDefaultMost) * shape.recurrent_block_bytes();
+  std::uint64_t states = BlockPool::budget_for(plan.state_bytes(), shape.block_sizes());
+  if (options_.kv_budget_bytes != 0) states = std::min(states, options_.kv_budget_bytes);
+  plan.recurrent_bytes = std::min(plan.recurrent_bytes, states);
+  plan.kv_bytes = states - plan.recurrent_bytes;
   MF_TRY(plan.workspace_bytes, measure_workspace());
   plan.usable_bytes = options_.usable_memory_bytes != 0 ? options_.usable_memory_bytes
                                                         : read_machine(files).usable_memory_bytes();
   plan.experts_bytes =
       options_.experts ? options_.experts_bytes : ExpertStore::bytes_of(model_, expert_budget_bytes(plan));
   return plan;
+}
+
+std::uint64_t Engine::state_budget_bytes() const {
+  const MemoryPlan& plan = memory_plan_;
+  if (options_.kv_budget_bytes != 0) return options_.kv_budget_bytes;
+  if (plan.usable_bytes == 0) return BlockPool::kNoBudget;
+  const std::uint64_t taken = plan.total_bytes() + reserve_bytes(plan.usable_bytes);
+  return plan.state_bytes() + (plan.usable_bytes > taken ? plan.usable_bytes - taken : 0);
 }
 
 Status Engine::load_weights() {
@@ -139,7 +153,8 @@ Status Engine::make_executor() {
 }
 
 Result<Session> Engine::new_session() {
-  MF_TRY(SessionState state, SessionState::create(config(), kv_pool_, options_.context, options_.kv_dtype));
+  MF_TRY(SessionState state,
+         SessionState::create(config(), state_pool_, options_.context, options_.kv_dtype));
   return Session(shared_from_this(), std::move(state),
                  ExpertHistory(config().layers.size(), options_.experts_per_token));
 }
@@ -197,13 +212,28 @@ Result<StepStatistics> Engine::step(std::span<const Segment> batch, const StepOp
 }
 
 Result<StepStatistics> Engine::reserve_and_run(std::span<const Segment> batch, const StepOptions& options) {
-  for (const Segment& segment : batch) MF_TRY_STATUS(segment.session->state_.begin_step(segment.tokens));
+  for (const Segment& segment : batch) {
+    Status begun;
+    do {
+      begun = segment.session->state_.begin_step(segment.tokens);
+    } while (has_made_room(begun));
+    MF_TRY_STATUS(std::move(begun));
+  }
   return run(batch, options);
 }
 
-Status Engine::reserve(Session& session, std::size_t rows) {
+Status Engine::reserve(Session& session, std::size_t rows, std::uint64_t steps, std::uint64_t snapshots) {
   const Lock lock(mutex_);
-  return session.state_.reserve(static_cast<std::uint32_t>(rows));
+  Status reserved;
+  do {
+    reserved = session.state_.reserve(static_cast<std::uint32_t>(rows), steps, snapshots);
+  } while (has_made_room(reserved));
+  return reserved;
+}
+
+bool Engine::has_made_room(const Status& reserved) const {
+  return !reserved && reserved.error().code() == ErrorCode::out_of_memory && options_.release_snapshots &&
+         options_.release_snapshots();
 }
 
 void Engine::abandon(Session& session) {

@@ -27,7 +27,7 @@
 #include "layers/rope.h"
 #include "model/packed_model.h"
 #include "ops/cpu_ops.h"
-#include "state/kv_pool.h"
+#include "state/block_pool.h"
 #include "state/snapshot_file.h"
 
 namespace moeflux {
@@ -65,7 +65,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   // What a saved session must match to be loaded into this engine.
   SnapshotIdentity snapshot_identity() const;
-  KvPool& kv_pool() { return kv_pool_; }
+  BlockPool& state_pool() { return state_pool_; }
 
   // Runs one step; see the top of this file. Errors found before any work: token_out_of_range, context_full,
   // out_of_memory, invalid_argument. Requires that every session belongs to this engine.
@@ -77,6 +77,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   Status make_layers();
   Result<MemoryPlan> plan_memory(FileSystem& files) const;
+  std::uint64_t state_budget_bytes() const;
   std::uint64_t expert_budget_bytes(const MemoryPlan& others) const;
   ExpertStoreOptions store_options() const;
   Status open_experts() MF_REQUIRES(mutex_);
@@ -85,8 +86,11 @@ class Engine : public std::enable_shared_from_this<Engine> {
   Status make_executor();
 
   friend class Session;
-  // Reserves memory for the session's next `rows` positions; abandon() returns the memory that no step used.
-  Status reserve(Session& session, std::size_t rows) MF_EXCLUDES(mutex_);
+  // Reserves memory like SessionState::reserve(); abandon() returns the memory that no step used.
+  Status reserve(Session& session, std::size_t rows, std::uint64_t steps, std::uint64_t snapshots)
+      MF_EXCLUDES(mutex_);
+  // Whether `reserved` found no room and the owner then dropped snapshots.
+  bool has_made_room(const Status& reserved) const;
   void abandon(Session& session) MF_EXCLUDES(mutex_);
   // Whether a session at `position` can run `tokens`: their ids, and room in the context.
   Status check_tokens(std::uint32_t position, std::span<const TokenId> tokens) const;
@@ -113,7 +117,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::vector<DecoderLayer> layers_;
   TiledMatrix embedding_, head_;  // [vocabulary, dim]
   std::span<const float> final_norm_;
-  KvPool kv_pool_;
+  BlockPool state_pool_;
 
   MemoryPlan memory_plan_;
   StreamingReport streaming_;

@@ -324,13 +324,15 @@ TEST_P(ASession, StoppedByItsCallerStandsAfterThatStepAndGivesTheRestBack) {
   Session session = new_session(*engine);
   const Result<StepStatistics> stopped =
       session.extend(tokens, {}, {.step = {}, .checkpoint_at = 8}, [&](const StepStatistics&) -> Status {
-        EXPECT_EQ(engine->kv_pool().used_bytes(), shape.kv_bytes(520));
+        // The recurrent states of this position, and of the next two steps or the checkpoint.
+        EXPECT_EQ(engine->state_pool().used_bytes(),
+                  shape.session_bytes(520) + 2 * shape.recurrent_block_bytes());
         if (session.position() < 16) return {};
         return Error(ErrorCode::cancelled, "enough");
       });
   EXPECT_TRUE(fails_with(stopped, ErrorCode::cancelled, "enough"));
   EXPECT_EQ(session.position(), 16u);
-  EXPECT_EQ(engine->kv_pool().used_bytes(), shape.kv_bytes(16));
+  EXPECT_EQ(engine->state_pool().used_bytes(), shape.session_bytes(16) + shape.recurrent_block_bytes());
   Logits logits(config.vocabulary);
   ASSERT_TRUE(session.extend(std::span(tokens).subspan(16), logits));
   EXPECT_TRUE(same_bits(logits, fresh_logits(*engine, tokens)));

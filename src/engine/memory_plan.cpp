@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <string_view>
 #include <utility>
@@ -23,6 +24,10 @@ std::array<Part, 6> parts_of(const MemoryPlan& plan) {
 }
 
 }  // namespace
+
+std::uint64_t reserve_bytes(std::uint64_t usable_bytes) {
+  return std::clamp<std::uint64_t>(usable_bytes / 20, 64 * kMiB, kGiB);
+}
 
 std::string MemoryPlan::describe() const {
   std::string text;

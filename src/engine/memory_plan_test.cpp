@@ -67,15 +67,17 @@ TEST(MemoryPlanOfAnEngine, CountsTheMemoryOfModelAndOptions) {
     const StateShape shape = state_shape_of(config);
     EXPECT_EQ(plan.weights_bytes, engine->model().manifest().resident_bytes);
     EXPECT_EQ(plan.experts_bytes, ResidentExperts::bytes_of(engine->model()));
-    EXPECT_EQ(plan.kv_bytes, shape.kv_bytes(700));
-    EXPECT_EQ(plan.recurrent_bytes, 6 * shape.recurrent_bytes()) << "two sides, four checkpoints";
+    EXPECT_EQ(plan.recurrent_bytes, 6 * shape.recurrent_block_bytes()) << "two of a step, four checkpoints";
+    EXPECT_EQ(plan.state_bytes(), BlockPool::budget_for(shape.kv_bytes(700) + plan.recurrent_bytes,
+                                                        plan.recurrent_bytes != 0 ? 2 : 1));
     EXPECT_GT(plan.workspace_bytes, 0u);
     EXPECT_EQ(plan.derived_bytes != 0, std::string_view(name) == "deepseek");
     EXPECT_GT(plan.usable_bytes, plan.total_bytes());
 
     Session session = new_session(*engine);
     ASSERT_TRUE(session.extend(random_tokens(*engine, 600)));
-    EXPECT_EQ(engine->kv_pool().used_bytes(), plan.kv_bytes) << "600 positions take the blocks of 700";
+    EXPECT_EQ(engine->state_pool().used_bytes(), shape.session_bytes(700))
+        << "600 positions take the blocks of 700";
   }
 }
 
@@ -113,9 +115,47 @@ TEST(MemoryPlanOfAnEngine, GivesTheExpertsTheRestAndAtLeastOneRecord) {
   EXPECT_EQ(least.experts_bytes, ExpertStore::least_bytes(packed));
 }
 
-TEST(MemoryPlanOfAnEngine, CountsTheKvBudgetIfItIsSmaller) {
+TEST(MemoryPlanOfAnEngine, CountsTheBudgetOfStatesIfItIsSmaller) {
   const ModelOnDisk model(small_qwen());
-  EXPECT_EQ(model.open({.threads = 1, .kv_budget_bytes = 100'000})->memory_plan().kv_bytes, 100'000u);
+  EXPECT_EQ(model.open({.threads = 1, .kv_budget_bytes = 100'000})->memory_plan().state_bytes(), 100'000u);
+}
+
+TEST(MemoryPlanOfAnEngine, CountsEverySession) {
+  const ModelOnDisk model(small_qwen());
+  const StateShape shape = state_shape_of(small_qwen());
+  const MemoryPlan plan = model.open({.threads = 1, .context = 700, .sessions = 5})->memory_plan();
+  EXPECT_EQ(plan.state_bytes(),
+            BlockPool::budget_for(5 * (shape.kv_bytes(700) + 6 * shape.recurrent_block_bytes()), 2));
+}
+
+// Without a budget the states get what no other part of the plan needs.
+TEST(MemoryPlanOfAnEngine, TheStatesOfSessionsNeverExceedTheMachine) {
+  const ModelOnDisk model(small_qwen());
+  const std::uint64_t needed = model.open({.threads = 1, .context = 700})->memory_plan().total_bytes();
+  for (const std::uint64_t usable : {needed, needed + 70 * kMiB, needed + 200 * kMiB}) {
+    const auto engine = model.open({.threads = 1, .context = 700, .usable_memory_bytes = usable});
+    const MemoryPlan& plan = engine->memory_plan();
+    const std::uint64_t others = plan.total_bytes() - plan.state_bytes();
+    EXPECT_GE(engine->state_pool().budget_bytes(), plan.state_bytes());
+    EXPECT_LE(others + engine->state_pool().budget_bytes(), usable);
+  }
+}
+
+TEST(MemoryPlanOfAnEngine, PlannedSessionsAllReachTheFullContext) {
+  for (const char* const name : {"qwen", "deepseek"}) {
+    const ModelOnDisk model(small_model(name));
+    const auto engine = model.open({.threads = 1, .context = 300, .sessions = 3});
+    engine->state_pool().set_budget_bytes(engine->memory_plan().state_bytes());
+    std::vector<Session> sessions;
+    for (int i = 0; i < 3; ++i) {
+      sessions.push_back(new_session(*engine));
+      for (const std::uint32_t rows : {100u, 100u, 50u, 40u}) {
+        ASSERT_TRUE(sessions.back().extend(random_tokens(*engine, rows)));
+        sessions.back().checkpoint();
+      }
+    }
+    for (Session& session : sessions) EXPECT_TRUE(succeeds(session.extend(random_tokens(*engine, 10))));
+  }
 }
 
 }  // namespace

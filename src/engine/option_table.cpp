@@ -26,6 +26,7 @@ constinit const std::array<EngineOption, kEngineOptionCount> kEngineOptions{{
     {OptionId::experts_per_token, "experts_per_token", "--top-experts", "",
      "Experts per token, if fewer than the model's own; faster, but changes the results", "", "", compute,
      NumberOption{&E::experts_per_token, 1, 65536}},
+    {OptionId::sessions, "sessions", "", "", "", "", "", none, NumberOption{&E::sessions, 1, kMaxSessions}},
     {OptionId::context, "context", "--ctx-size", "-c", "Positions for prompt and reply", "",
      "8192, or the model's own limit if that is less", context, NumberOption{&E::context, 0, 1u << 24}},
     {OptionId::expert_cache_bytes, "expert_cache_bytes", "--expert-cache", "",

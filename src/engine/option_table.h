@@ -27,6 +27,7 @@ namespace moeflux {
   X(kv_numbers)              \
   X(isa)                     \
   X(experts_per_token)       \
+  X(sessions)                \
   X(context)                 \
   X(expert_cache_bytes)      \
   X(io)                      \

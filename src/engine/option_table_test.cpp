@@ -59,7 +59,7 @@ TEST(EngineOptionTable, TakesNumbersAsCPassesThem) {
       ASSERT_TRUE(set_option(options, option, 0)) << option.name;
     }
   EXPECT_EQ(options.step_rows, kDefaultStepRows);
-  EXPECT_EQ(options.kv_budget_bytes, KvPool::kNoBudget);
+  EXPECT_EQ(options.kv_budget_bytes, 0u);
   EXPECT_TRUE(options.prefetches);
   EXPECT_FALSE(options.verifies_reads);
 

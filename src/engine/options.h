@@ -13,7 +13,7 @@
 #include "experts/expert_store.h"
 #include "model/packed_model.h"
 #include "ops/ops.h"
-#include "state/kv_pool.h"
+#include "quant/kv_dtype.h"
 
 namespace moeflux {
 
@@ -23,6 +23,7 @@ inline constexpr std::uint32_t kDefaultContext = 8192;
 inline constexpr std::uint32_t kDefaultStepRows = 512;
 inline constexpr std::uint32_t kMaxStepRows = 1u << 20;
 inline constexpr unsigned kMaxEngineThreads = 1024;
+inline constexpr std::uint32_t kMaxSessions = 1u << 20;
 
 struct EngineOptions {
   Precision precision = kDefaultPrecision;
@@ -33,7 +34,14 @@ struct EngineOptions {
   std::uint32_t step_rows = kDefaultStepRows;  // maximum rows per step; longer prompts take several steps
   std::uint32_t experts_per_token = 0;         // 0: the model's own; fewer is faster but changes results
   KvDtype kv_dtype = KvDtype::f32;             // how keys and values are stored
-  std::uint64_t kv_budget_bytes = KvPool::kNoBudget;  // keys and values of all sessions together
+  // Sessions that memory is planned for, each at the full context. More may be opened; they share the budget.
+  std::uint32_t sessions = 1;
+  // Keys, values and recurrent states of all sessions and snapshots; 0: what the memory plan leaves, at least
+  // what `sessions` sessions need.
+  std::uint64_t kv_budget_bytes = 0;
+  // Called when the budget has no room for a step. Drops snapshots, and returns whether it dropped any; the
+  // step fails only after it returned false. It must not call the engine. Empty: there are none to drop.
+  std::function<bool()> release_snapshots = {};
 
   // Memory that the engine may use; 0: what the machine has available and its cgroup allows.
   std::uint64_t usable_memory_bytes = 0;

@@ -105,7 +105,7 @@ TEST_P(ABatch, MayReachTheEndOfTheContextButNotPassIt) {
 }
 
 TEST_P(ABatch, BeyondTheKvBudgetMovesNoSession) {
-  const std::uint64_t of_one = state_shape_of(config).kv_bytes(1);
+  const std::uint64_t of_one = state_shape_of(config).session_bytes(1);
   const auto small = model.open({.threads = 1, .kv_budget_bytes = 2 * of_one});
   Session first = new_session(*small), second = new_session(*small), third = new_session(*small);
   const Logits expected = logits_after(first, tokens);
@@ -124,8 +124,8 @@ TEST_P(ABatch, BeyondTheKvBudgetMovesNoSession) {
 
 TEST_P(ABatch, ExtendChecksAllTokensBeforeItsFirstStep) {
   const StateShape shape = state_shape_of(config);
-  const auto small =
-      model.open({.threads = 1, .context = 400, .step_rows = 4, .kv_budget_bytes = shape.kv_bytes(300) - 1});
+  const auto small = model.open(
+      {.threads = 1, .context = 400, .step_rows = 4, .kv_budget_bytes = shape.session_bytes(300) - 1});
   Session session = new_session(*small);
   const auto expect_refused = [&](std::size_t count, std::size_t wrong_at, ErrorCode code) {
     Tokens many(count, TokenId(1));
@@ -136,7 +136,7 @@ TEST_P(ABatch, ExtendChecksAllTokensBeforeItsFirstStep) {
     EXPECT_EQ(refused.error().code(), code) << refused.error().message();
     EXPECT_EQ(observer.rows, 0u);
     EXPECT_EQ(session.position(), 0u);
-    EXPECT_EQ(small->kv_pool().used_bytes(), 0u);
+    EXPECT_EQ(small->state_pool().used_bytes(), 0u);
   };
   expect_refused(30, 29, ErrorCode::token_out_of_range);
   expect_refused(401, 401, ErrorCode::context_full);

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/arithmetic.h"
 #include "base/check.h"
 #include "base/sizes.h"
 #include "io/atomic_file.h"
@@ -35,8 +36,9 @@ Result<StepStatistics> Session::extend(std::span<const TokenId> tokens, std::spa
                                        const ExtendOptions& options, StepProgress progress) {
   if (tokens.empty()) return StepStatistics();
   MF_TRY_STATUS(engine_->check_tokens(position(), tokens));
-  MF_TRY_STATUS(engine_->reserve(*this, tokens.size()));
-  return run_steps(tokens, logits, options, progress);
+  ExtendOptions affordable = options;
+  MF_TRY_STATUS(reserve(tokens.size(), affordable));
+  return run_steps(tokens, logits, affordable, progress);
 }
 
 Result<StepStatistics> Session::replace_after(std::uint32_t kept, std::span<const TokenId> tokens,
@@ -45,18 +47,41 @@ Result<StepStatistics> Session::replace_after(std::uint32_t kept, std::span<cons
   MF_REQUIRE(kept <= position(), "a session keeps positions that it has");
   if (kept == position()) return extend(tokens, logits, options, progress);
   MF_TRY_STATUS(engine_->check_tokens(kept, tokens));
-  const std::uint64_t needed_bytes = state_.shape().kv_bytes(kept + std::uint64_t{tokens.size()});
-  if (needed_bytes > engine_->kv_pool().budget_bytes())
-    return Error(
-        ErrorCode::out_of_memory,
-        fmt::format("{} tokens at position {} need {} for keys and values; the budget is {}", tokens.size(),
-                    kept, human_bytes(needed_bytes), human_bytes(engine_->kv_pool().budget_bytes())));
+  const StateShape& shape = state_.shape();
+  const std::uint64_t needed_bytes =
+      shape.kv_bytes(kept + std::uint64_t{tokens.size()}) + shape.recurrent_block_bytes();
+  if (needed_bytes > engine_->state_pool().budget_bytes())
+    return Error(ErrorCode::out_of_memory,
+                 fmt::format("{} tokens at position {} need {} for the session's state; the budget is {}",
+                             tokens.size(), kept, human_bytes(needed_bytes),
+                             human_bytes(engine_->state_pool().budget_bytes())));
   MF_TRY(Replay replay, plan_replay(kept));
   replay.tokens.insert(replay.tokens.end(), tokens.begin(), tokens.end());
   go_back_to_begin(replay);
   checkpoints_.drop_after(kept);
-  MF_TRY_STATUS(engine_->reserve(*this, replay.tokens.size()));
-  return run_steps(replay.tokens, logits, options, progress);
+  ExtendOptions affordable = options;
+  MF_TRY_STATUS(reserve(replay.tokens.size(), affordable));
+  return run_steps(replay.tokens, logits, affordable, progress);
+}
+
+std::size_t Session::rows_per_step(const ExtendOptions& options) const {
+  const std::size_t most = engine_->options().step_rows;
+  if (options.logits_of_step.empty()) return most;
+  return std::min(most, options.logits_of_step.size() / engine_->config().vocabulary);
+}
+
+Status Session::reserve(std::size_t rows, ExtendOptions& options) {
+  const std::uint64_t end = position() + std::uint64_t{rows};
+  for (;;) {
+    const bool has_checkpoint = options.checkpoint_at > position() && options.checkpoint_at < end;
+    const std::uint64_t steps = divide_up(rows, rows_per_step(options)) + (has_checkpoint ? 1 : 0);
+    Status reserved = engine_->reserve(*this, rows, steps, has_checkpoint ? 1 : 0);
+    if (reserved || reserved.error().code() != ErrorCode::out_of_memory) return reserved;
+    if (has_checkpoint)
+      options.checkpoint_at = 0;
+    else if (!checkpoints_.evict_one())
+      return reserved;
+  }
 }
 
 Result<StepStatistics> Session::run_steps(std::span<const TokenId> tokens, std::span<float> logits,
@@ -66,8 +91,7 @@ Result<StepStatistics> Session::run_steps(std::span<const TokenId> tokens, std::
   MF_REQUIRE(logits.empty() || logits.size() == vocabulary, "room for one row of logits");
   MF_REQUIRE(every_row.empty() || (logits.empty() && every_row.size() >= vocabulary),
              "the logits of every row or of the last, and room for at least one row");
-  std::size_t most_rows = engine_->options().step_rows;
-  if (!every_row.empty()) most_rows = std::min(most_rows, every_row.size() / vocabulary);
+  const std::size_t most_rows = rows_per_step(options);
 
   StepStatistics total;
   const std::uint64_t end = position() + std::uint64_t{tokens.size()};
@@ -86,7 +110,7 @@ Result<StepStatistics> Session::run_steps(std::span<const TokenId> tokens, std::
     MF_TRY(const StepStatistics statistics, engine_->step({&segment, 1}, options.step));
     total += statistics;
     tokens = tokens.subspan(rows);
-    if (position() == options.checkpoint_at && !tokens.empty()) (void)checkpoint();
+    if (position() == options.checkpoint_at && !tokens.empty()) checkpoint();
     if (Status goes_on = progress(statistics); !goes_on) {
       engine_->abandon(*this);
       return std::move(goes_on).error();
@@ -107,11 +131,7 @@ void Session::clear() {
   history_.forget();
 }
 
-Status Session::checkpoint() {
-  MF_TRY(Snapshot now, snapshot());
-  checkpoints_.keep(std::move(now));
-  return {};
-}
+void Session::checkpoint() { checkpoints_.keep(snapshot()); }
 
 Status Session::restore_to(std::uint32_t position) {
   const Snapshot* const kept = checkpoints_.find(position);
@@ -135,7 +155,7 @@ Result<StepStatistics> Session::rewind(std::uint32_t position, const StepOptions
     checkpoints_.drop_after(position);
     return StepStatistics();
   }
-  MF_TRY(const Snapshot before, snapshot());
+  const Snapshot before = snapshot();
   go_back_to_begin(replay);
   Result<StepStatistics> run = extend(replay.tokens, {}, options);
   if (!run) {
@@ -191,12 +211,11 @@ Status Session::rewind_strict(std::uint32_t position) {
   return {};
 }
 
-Result<Snapshot> Session::snapshot() const { return state_.snapshot(engine_); }
+Snapshot Session::snapshot() const { return state_.snapshot(engine_); }
 
 Result<Session> Session::fork() const {
   MF_TRY(Session other, engine_->new_session());
-  MF_TRY(const Snapshot now, snapshot());
-  other.state_.restore(now);
+  other.state_.restore(snapshot());
   other.history_ = history_;
   return other;
 }
@@ -214,8 +233,7 @@ Status Session::restore(const Snapshot& snapshot) {
 }
 
 Status Session::save(SnapshotSink sink) const {
-  MF_TRY(const Snapshot now, snapshot());
-  return write_snapshot(state_.shape(), engine_->snapshot_identity(), now, sink);
+  return write_snapshot(state_.shape(), engine_->snapshot_identity(), snapshot(), sink);
 }
 
 Status Session::save(FileSystem& files, const std::filesystem::path& path) const {
@@ -230,7 +248,7 @@ std::uint64_t Session::saved_bytes() const {
 
 Status Session::load(std::span<const std::byte> bytes) {
   MF_TRY(const Snapshot read, read_snapshot(bytes, engine_->config(), engine_->snapshot_identity(),
-                                            engine_->kv_pool(), context(), engine_));
+                                            engine_->state_pool(), context(), engine_));
   return restore(read);
 }
 
@@ -242,8 +260,9 @@ Status Session::load(FileSystem& files, const std::filesystem::path& path) {
   const std::uint64_t most = largest_snapshot_bytes(state_.shape(), context());
   MF_TRY(HugeBuffer buffer, HugeBuffer::create(std::min(size, most)));
   MF_TRY_STATUS(file->read_exactly(0, buffer.bytes()));
-  Result<Snapshot> read = read_snapshot(std::as_const(buffer).bytes(), engine_->config(),
-                                        engine_->snapshot_identity(), engine_->kv_pool(), context(), engine_);
+  Result<Snapshot> read =
+      read_snapshot(std::as_const(buffer).bytes(), engine_->config(), engine_->snapshot_identity(),
+                    engine_->state_pool(), context(), engine_);
   if (!read) return std::move(read).error().during(fmt::format("loading '{}'", path.native()));
   if (size > most)
     return Error(

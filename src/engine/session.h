@@ -63,8 +63,8 @@ class Session {
   // Goes back to `kept`, at most position(), and runs `tokens` from there like extend(). A session with
   // recurrent layers first runs its own tokens again from its last checkpoint at or before `kept`. Everything
   // is checked before the first step, for those tokens too, and after a failed check the session is where it
-  // was. Exception: if other sessions leave too little room in the KV pool, the call fails after it has
-  // dropped the positions after `kept`; a session with recurrent layers is then at that checkpoint.
+  // was. Exception: if other sessions leave too little room in the pool, the call fails after it has dropped
+  // the positions after `kept`; a session with recurrent layers is then at that checkpoint.
   Result<StepStatistics> replace_after(std::uint32_t kept, std::span<const TokenId> tokens,
                                        std::span<float> logits, const ExtendOptions& options,
                                        StepProgress progress);
@@ -79,7 +79,7 @@ class Session {
 
   // ---- Checkpoints: see engine/checkpoints.h ----
   // Keeps the current state under its position.
-  Status checkpoint();
+  void checkpoint();
   // Goes back to the checkpoint at exactly `position` and drops later ones; no_checkpoint if there is none.
   Status restore_to(std::uint32_t position);
   // Goes back to any earlier position. A session with recurrent layers runs its own tokens again from the
@@ -93,8 +93,8 @@ class Session {
   std::size_t checkpoint_count() const { return checkpoints_.count(); }
 
   // ---- Snapshots ----
-  Result<Snapshot> snapshot() const;
-  // A new session at the same position. Both share the blocks of keys and values.
+  Snapshot snapshot() const;
+  // A new session at the same position. Both share their blocks.
   Result<Session> fork() const;
   // Replaces the state by a snapshot of the same engine. Drops the checkpoints: they belong to another
   // timeline.
@@ -120,6 +120,10 @@ class Session {
   };
   Result<Replay> plan_replay(std::uint32_t position);
   void go_back_to_begin(const Replay& replay);
+  // Reserves memory for run_steps(). If there is too little, gives up options.checkpoint_at and then the
+  // session's checkpoints, the least recently used first.
+  Status reserve(std::size_t rows, ExtendOptions& options);
+  std::size_t rows_per_step(const ExtendOptions& options) const;
   // Runs `tokens`, for which memory is reserved, in steps.
   Result<StepStatistics> run_steps(std::span<const TokenId> tokens, std::span<float> logits,
                                    const ExtendOptions& options, StepProgress progress);

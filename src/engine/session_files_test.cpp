@@ -94,7 +94,7 @@ TEST_P(ASavedSession, StoresKeysAndValuesInTheirDtype) {
     EXPECT_LT(bytes.size(), larger.size()) << name_of(numbers);
     EXPECT_EQ(session.saved_bytes(), bytes.size());
     EXPECT_EQ(bytes.size(), snapshot_bytes(state_shape_of(config, numbers), 300, 300));
-    EXPECT_EQ(narrow->kv_pool().used_bytes(), state_shape_of(config, numbers).kv_bytes(300));
+    EXPECT_EQ(narrow->state_pool().used_bytes(), state_shape_of(config, numbers).session_bytes(300));
     Session loaded = new_session(*narrow);
     ASSERT_TRUE(succeeds(loaded.load(bytes)));
     EXPECT_TRUE(saved(loaded) == bytes);
@@ -114,16 +114,15 @@ TEST_P(ASavedSession, HasTheBytesOfAFreshSessionWhateverItsHistory) {
     Session session = new_session(*engine);
     for (const TokenId token : text_up_to(place)) ASSERT_TRUE(session.extend({&token, 1}));
     EXPECT_TRUE(saved(session) == expected) << "token by token";
-    const Result<Snapshot> snapshot = session.snapshot();
-    ASSERT_TRUE(snapshot);
-    ASSERT_TRUE(session.checkpoint());
+    const Snapshot snapshot = session.snapshot();
+    session.checkpoint();
     const Session fork = fork_of(session);
     ASSERT_TRUE(session.extend(detour));
     EXPECT_TRUE(saved(fork) == expected) << "a fork";
     ASSERT_TRUE(session.restore_to(place));
     EXPECT_TRUE(saved(session) == expected) << "gone back to a checkpoint";
     ASSERT_TRUE(session.extend(detour));
-    ASSERT_TRUE(session.restore(*snapshot));
+    ASSERT_TRUE(session.restore(snapshot));
     EXPECT_TRUE(saved(session) == expected) << "restored";
     ASSERT_TRUE(session.extend(detour));
     ASSERT_TRUE(session.rewind(place));
@@ -146,11 +145,11 @@ TEST_P(ASavedSession, SharesNothingWithItsOrigin) {
   const Bytes bytes = saved(session);
   Session loaded = new_session(*engine);
   ASSERT_TRUE(loaded.load(bytes));
-  EXPECT_EQ(engine->kv_pool().used_bytes(), 2 * state_shape_of(config).kv_bytes(300));
-  const std::uint64_t copied = engine->kv_pool().copied_bytes();
+  EXPECT_EQ(engine->state_pool().used_bytes(), 2 * state_shape_of(config).session_bytes(300));
+  const std::uint64_t copied = engine->state_pool().copied_bytes();
   ASSERT_TRUE(session.extend(detour));
   ASSERT_TRUE(loaded.extend(text_up_to(9)));
-  EXPECT_EQ(engine->kv_pool().copied_bytes(), copied);
+  EXPECT_EQ(engine->state_pool().copied_bytes(), copied);
   EXPECT_TRUE(std::ranges::equal(loaded.tokens(), joined(text_up_to(300), text_up_to(9))));
 }
 
@@ -167,13 +166,13 @@ class ALoadThatFails : public WithFiles {
  protected:
   void SetUp() override {
     ASSERT_TRUE(session.extend(text_up_to(12)));
-    ASSERT_TRUE(session.checkpoint());
+    session.checkpoint();
     ASSERT_TRUE(session.extend(text_up_to(20).subspan(12)));
     expected_ = logits_ahead(session, detour);
-    used_ = engine->kv_pool().used_bytes();
+    used_ = engine->state_pool().used_bytes();
   }
   void TearDown() override {
-    EXPECT_EQ(engine->kv_pool().used_bytes(), used_);
+    EXPECT_EQ(engine->state_pool().used_bytes(), used_);
     EXPECT_EQ(session.checkpoint_count(), 1u);
     EXPECT_TRUE(std::ranges::equal(session.tokens(), text_up_to(20)));
     EXPECT_TRUE(same_bits(logits_ahead(session, detour), expected_));
@@ -283,13 +282,13 @@ TEST_P(ALoadThatFails, MayFailAtAnyFileOperation) {
 }
 
 TEST_P(ALoadThatFails, GivesItsBlocksBackWhenOutOfMemory) {
-  const std::uint64_t of_one = state_shape_of(config).kv_bytes(1);
+  const std::uint64_t of_one = state_shape_of(config).session_bytes(1);
   const auto small =
       model.open({.threads = 1, .context = kContext, .kv_budget_bytes = 2 * of_one + of_one / 2});
   Session full = new_session(*small);
   ASSERT_TRUE(full.extend(text_up_to(20)));
   EXPECT_TRUE(fails_with(full.load(saved_at(300)), ErrorCode::out_of_memory));
-  EXPECT_EQ(small->kv_pool().used_bytes(), of_one);
+  EXPECT_EQ(small->state_pool().used_bytes(), of_one);
   EXPECT_TRUE(std::ranges::equal(full.tokens(), text_up_to(20)));
   const Logits ahead = logits_after(full, detour);
   EXPECT_TRUE(same_bits(ahead, logits_ahead(session, detour)));
@@ -395,7 +394,7 @@ TEST_P(ASaveThatFails, OverwritesTheLeftoverOfAKilledSave) {
 class OriginalWriter {
  public:
   explicit OriginalWriter(const Session& session)
-      : config_(session.engine().config()), shape_(state_shape_of(config_)), snapshot_(*session.snapshot()) {}
+      : config_(session.engine().config()), shape_(state_shape_of(config_)), snapshot_(session.snapshot()) {}
 
   Bytes write() {
     const bool has_latents = std::holds_alternative<MlaConfig>(config_.layers[0].mixer);
@@ -538,7 +537,7 @@ TEST_P(AnImportedState, CannotRerunIfOnlyItsFirstTokenIsUnknown) {
 }
 
 TEST_P(AnImportedState, CanBeRewoundDownToACheckpoint) {
-  ASSERT_TRUE(session.checkpoint());
+  session.checkpoint();
   ASSERT_TRUE(session.extend(text_up_to(270).subspan(kImported)));
   for (const std::uint32_t place : {269u, 260u, kImported}) {
     ASSERT_TRUE(succeeds(session.rewind(place)));

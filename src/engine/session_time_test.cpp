@@ -86,7 +86,7 @@ TEST_P(Rewinding, RunsOnlyTokensAfterTheLastCheckpoint) {
   Session session = new_session(*engine);
   for (const std::uint32_t kept : {90u, 256u, 500u}) {
     ASSERT_TRUE(session.extend(text_up_to(kept).subspan(session.position())));
-    ASSERT_TRUE(session.checkpoint());
+    session.checkpoint();
   }
   ASSERT_TRUE(session.extend(text_up_to(kEnd).subspan(500)));
   for (const std::uint32_t place : {529u, 513u, 500u, 499u, 257u, 256u, 255u, 90u, 89u, 1u, 0u}) {
@@ -101,7 +101,7 @@ TEST_P(Rewinding, RunsOnlyTokensAfterTheLastCheckpoint) {
 
 TEST_P(Rewinding, ToTheCurrentPositionDoesNothing) {
   Session session = session_at(20);
-  ASSERT_TRUE(session.checkpoint());
+  session.checkpoint();
   CountingObserver observer;
   ASSERT_TRUE(succeeds(session.rewind(20, {.observer = &observer})));
   ASSERT_TRUE(succeeds(session.rewind_strict(20)));
@@ -113,14 +113,14 @@ TEST_P(Rewinding, ToTheCurrentPositionDoesNothing) {
 TEST_P(Rewinding, ReturnsBlocksThatAreNoLongerReferenced) {
   Session session = session_at(kEnd);
   const StateShape shape = state_shape_of(config);
-  EXPECT_EQ(engine->kv_pool().used_bytes(), shape.kv_bytes(kEnd));
-  ASSERT_TRUE(session.checkpoint());
+  EXPECT_EQ(engine->state_pool().used_bytes(), shape.session_bytes(kEnd));
+  session.checkpoint();
   ASSERT_TRUE(session.rewind(257));
-  EXPECT_EQ(engine->kv_pool().used_bytes(), shape.kv_bytes(257));
+  EXPECT_EQ(engine->state_pool().used_bytes(), shape.session_bytes(257));
   ASSERT_TRUE(session.rewind(256));
-  EXPECT_EQ(engine->kv_pool().used_bytes(), shape.kv_bytes(256));
+  EXPECT_EQ(engine->state_pool().used_bytes(), shape.session_bytes(256));
   ASSERT_TRUE(session.rewind(0));
-  EXPECT_EQ(engine->kv_pool().used_bytes(), 0u);
+  EXPECT_EQ(engine->state_pool().used_bytes(), 0u);
 }
 
 TEST_P(Rewinding, StrictlyRunsNothing) {
@@ -128,9 +128,9 @@ TEST_P(Rewinding, StrictlyRunsNothing) {
   for (const std::uint32_t place : kPlaces) {
     if (is_recurrent() && place != 0) continue;
     Session session = fork_of(whole);
-    const std::uint64_t copied = engine->kv_pool().copied_bytes();
+    const std::uint64_t copied = engine->state_pool().copied_bytes();
     ASSERT_TRUE(succeeds(session.rewind_strict(place)));
-    EXPECT_EQ(engine->kv_pool().copied_bytes(), copied);
+    EXPECT_EQ(engine->state_pool().copied_bytes(), copied);
     expect_goes_on_at(session, place);
   }
 }
@@ -139,7 +139,7 @@ TEST_P(Rewinding, StrictlyDropsLaterCheckpoints) {
   Session session = new_session(*engine);
   for (const std::uint32_t kept : {0u, 10u, 20u}) {
     ASSERT_TRUE(session.extend(text_up_to(kept).subspan(session.position())));
-    ASSERT_TRUE(session.checkpoint());
+    session.checkpoint();
   }
   if (!is_recurrent()) {
     ASSERT_TRUE(session.rewind_strict(10));
@@ -162,7 +162,7 @@ TEST_P(ACheckpoint, RestoresItsPositionAnyNumberOfTimes) {
   std::vector<std::uint32_t> places(std::rbegin(kPlaces), std::rend(kPlaces));
   for (const std::uint32_t place : places) {
     ASSERT_TRUE(session.extend(text_up_to(place).subspan(session.position())));
-    ASSERT_TRUE(session.checkpoint());
+    session.checkpoint();
   }
   ASSERT_TRUE(session.extend(text_up_to(kEnd).subspan(session.position())));
   EXPECT_EQ(session.checkpoint_count(), places.size());
@@ -176,7 +176,7 @@ TEST_P(ACheckpoint, RestoresItsPositionAnyNumberOfTimes) {
 
 TEST_P(ACheckpoint, IsUnchangedByLaterTokens) {
   Session session = session_at(250);
-  ASSERT_TRUE(session.checkpoint());
+  session.checkpoint();
   for (std::uint32_t seed = 0; seed < 4; ++seed) {
     ASSERT_TRUE(session.extend(random_tokens(*engine, 3 + 4 * seed, 50 + seed)));  // past 256, or not
     ASSERT_TRUE(succeeds(session.restore_to(250)));
@@ -186,11 +186,11 @@ TEST_P(ACheckpoint, IsUnchangedByLaterTokens) {
 
 TEST_P(ACheckpoint, ReplacesAnotherAtTheSamePosition) {
   Session session = session_at(20);
-  ASSERT_TRUE(session.checkpoint());
+  session.checkpoint();
   ASSERT_TRUE(session.rewind(10));
   const Tokens others = random_tokens(*engine, 10, 9);
   ASSERT_TRUE(session.extend(others));
-  ASSERT_TRUE(session.checkpoint());
+  session.checkpoint();
   EXPECT_EQ(session.checkpoint_count(), 1u);
   ASSERT_TRUE(session.extend(detour));
   ASSERT_TRUE(session.restore_to(20));
@@ -201,7 +201,7 @@ TEST_P(ACheckpoint, IsEvictedWhenLeastRecentlyUsedExceptAt0AndTheNewest) {
   Session session = new_session(*engine);
   const auto keep_at = [&](std::uint32_t position) {
     ASSERT_TRUE(session.extend(text_up_to(position).subspan(session.position())));
-    ASSERT_TRUE(session.checkpoint());
+    session.checkpoint();
   };
   for (const std::uint32_t place : {0u, 10u, 20u, 30u}) keep_at(place);
   EXPECT_EQ(session.checkpoint_count(), 4u);  // the default limit
@@ -221,33 +221,32 @@ TEST_P(ACheckpoint, IsEvictedWhenLeastRecentlyUsedExceptAt0AndTheNewest) {
 TEST_P(ACheckpoint, CountsItsRecurrentStateAndTokensAgainstTheBudget) {
   const std::uint64_t recurrent = state_shape_of(config).recurrent_bytes();
   Session session = session_at(300);
-  ASSERT_TRUE(session.checkpoint());
+  session.checkpoint();
   session.set_max_checkpoints(100);
   // Exactly the bytes of those at 300 and 310.
   session.set_checkpoint_budget_bytes(2 * recurrent + (300 + 310) * sizeof(TokenId));
   ASSERT_TRUE(session.extend(text_up_to(310).subspan(300)));
-  ASSERT_TRUE(session.checkpoint());
+  session.checkpoint();
   EXPECT_EQ(session.checkpoint_count(), 2u);
   ASSERT_TRUE(session.extend(text_up_to(311).subspan(310)));
-  ASSERT_TRUE(session.checkpoint());
+  session.checkpoint();
   EXPECT_EQ(session.checkpoint_count(), 1u);  // 310 and 311 together exceed it
   ASSERT_TRUE(session.restore_to(311));
   session.set_checkpoint_budget_bytes(0);
-  ASSERT_TRUE(session.checkpoint());
+  session.checkpoint();
   EXPECT_EQ(session.checkpoint_count(), 1u);  // the newest stays
 }
 
 TEST_P(ACheckpoint, IsDroppedWhenTheTimelineChanges) {
   Session session = session_at(10);
   const auto keep = [&] {
-    ASSERT_TRUE(session.checkpoint());
+    session.checkpoint();
     ASSERT_EQ(session.checkpoint_count(), 1u);
   };
-  const Result<Snapshot> snapshot = session.snapshot();
-  ASSERT_TRUE(snapshot);
+  const Snapshot snapshot = session.snapshot();
   keep();
   EXPECT_EQ(fork_of(session).checkpoint_count(), 0u);
-  ASSERT_TRUE(session.restore(*snapshot));
+  ASSERT_TRUE(session.restore(snapshot));
   EXPECT_EQ(session.checkpoint_count(), 0u);
   keep();
   ASSERT_TRUE(session.load(saved(session)));
@@ -270,9 +269,8 @@ TEST_P(ASnapshot, RestoresAnyOfSeveralTimelines) {
   const std::vector<std::uint32_t> places = {0, 1, 255, 256, 257, 512, 513};
   for (const std::uint32_t place : places) {
     ASSERT_TRUE(session.extend(text_up_to(place).subspan(session.position())));
-    Result<Snapshot> snapshot = session.snapshot();
-    ASSERT_TRUE(snapshot);
-    snapshots.push_back(*std::move(snapshot));
+    Snapshot snapshot = session.snapshot();
+    snapshots.push_back(std::move(snapshot));
   }
   for (const std::size_t i : {6u, 0u, 3u, 1u, 5u, 2u, 4u, 6u, 3u}) {
     ASSERT_TRUE(succeeds(session.restore(snapshots[i])));
@@ -288,9 +286,7 @@ TEST_P(ASnapshot, OutlivesItsSessionAndKeepsTheEngineAlive) {
     Session session = new_session(*own_engine);
     ASSERT_TRUE(session.extend(text_up_to(300)));
     expected = logits_ahead(session, detour);
-    Result<Snapshot> taken = session.snapshot();
-    ASSERT_TRUE(taken);
-    snapshot = *std::move(taken);
+    snapshot = session.snapshot();
   }
   EXPECT_EQ(snapshot->position(), 300u);
   EXPECT_TRUE(std::ranges::equal(snapshot->tokens(), text_up_to(300)));
@@ -303,9 +299,8 @@ TEST_P(ASnapshot, OutlivesItsSessionAndKeepsTheEngineAlive) {
 TEST_P(ASnapshot, BelongsToTheEngineOfItsSession) {
   const auto other = model.open();
   Session session = session_at(5), elsewhere = new_session(*other);
-  const Result<Snapshot> snapshot = session.snapshot();
-  ASSERT_TRUE(snapshot);
-  EXPECT_CONTRACT((void)elsewhere.restore(*snapshot), "a snapshot of this session's engine");
+  const Snapshot snapshot = session.snapshot();
+  EXPECT_CONTRACT((void)elsewhere.restore(snapshot), "a snapshot of this session's engine");
 }
 
 using AFork = InTime;
@@ -361,7 +356,7 @@ TEST_P(AFork, MayRunOnAnotherThread) {
   // Past the end of the shared block and back, with a save on the way.
   const auto run = [&](Session& session, std::uint32_t seed) {
     for (std::uint32_t round = 0; round < 5; ++round) {
-      EXPECT_TRUE(succeeds(session.checkpoint()));
+      session.checkpoint();
       EXPECT_TRUE(succeeds(session.extend(random_tokens(*engine, 4, seed + round))));
       const Session other = fork_of(session);
       EXPECT_TRUE(succeeds(session.extend(detour)));
@@ -389,7 +384,7 @@ class Refused : public InTime {
   void SetUp() override {
     for (const std::uint32_t kept : {3u, 12u}) {
       ASSERT_TRUE(session.extend(text_up_to(kept).subspan(session.position())));
-      ASSERT_TRUE(session.checkpoint());
+      session.checkpoint();
     }
     ASSERT_TRUE(session.extend(text_up_to(20).subspan(12)));
   }
@@ -440,10 +435,9 @@ TEST_P(Refused, RestoringASnapshotLongerThanTheContext) {
   const auto large = model.open({.threads = 1, .context = 1100});
   Session longer = new_session(*large);
   ASSERT_TRUE(longer.extend(random_tokens(*large, 1025)));
-  const Result<Snapshot> snapshot = longer.snapshot();
-  ASSERT_TRUE(snapshot);
+  const Snapshot snapshot = longer.snapshot();
   EXPECT_TRUE(
-      fails_with(session.restore(*snapshot), ErrorCode::context_full, "1025 positions", "context of 1024"));
+      fails_with(session.restore(snapshot), ErrorCode::context_full, "1025 positions", "context of 1024"));
 }
 
 // ---- Rewinds that fail ------------------------------------------------------------------------------------
@@ -457,7 +451,7 @@ class ARewindThatFails : public InTime {
   Session a_session(bool with_checkpoint) {
     Session session = session_at(5);
     if (with_checkpoint) {
-      EXPECT_TRUE(session.checkpoint());
+      session.checkpoint();
     }
     EXPECT_TRUE(session.extend(text_up_to(25).subspan(5)));
     return session;
@@ -532,13 +526,15 @@ TEST_P(ARewindThatFails, CanBeRetriedAndTheSessionCanContinueInstead) {
 }
 
 TEST_P(ARewindThatFails, MovesNothingWhenOutOfMemory) {
-  const std::uint64_t of_one = state_shape_of(config).kv_bytes(1);
-  engine = model.open({.threads = 1, .context = 64, .kv_budget_bytes = of_one}, control);
+  const StateShape shape = state_shape_of(config);
+  const std::uint64_t of_one = shape.session_bytes(1);
+  const std::uint64_t of_step = shape.recurrent_block_bytes();
+  engine = model.open({.threads = 1, .context = 64, .kv_budget_bytes = of_one + of_step}, control);
   Session session = session_at(25);
   if (is_recurrent()) {  // the old blocks are kept until the new ones exist
     for (int again = 0; again < 2; ++again)
       EXPECT_TRUE(fails_with(session.rewind(18), ErrorCode::out_of_memory, "position 18"));
-    EXPECT_EQ(engine->kv_pool().used_bytes(), of_one);
+    EXPECT_EQ(engine->state_pool().used_bytes(), of_one);
     EXPECT_EQ(session.position(), 25u);
     EXPECT_TRUE(std::ranges::equal(session.tokens(), text_up_to(25)));
     const Logits ahead = logits_after(session, detour);
@@ -553,8 +549,10 @@ TEST_P(ARewindThatFails, MovesNothingWhenOutOfMemory) {
 }
 
 TEST_P(ARewindThatFails, AForkWithoutMemoryMovesNeitherSession) {
-  const std::uint64_t of_one = state_shape_of(config).kv_bytes(1);
-  engine = model.open({.threads = 1, .context = 64, .kv_budget_bytes = of_one}, control);
+  const StateShape shape = state_shape_of(config);
+  const std::uint64_t of_one = shape.session_bytes(1);
+  const std::uint64_t of_step = shape.recurrent_block_bytes();
+  engine = model.open({.threads = 1, .context = 64, .kv_budget_bytes = of_one + of_step}, control);
   Session origin = session_at(25);
   {
     Session fork = fork_of(origin);  // shares all blocks
@@ -583,14 +581,14 @@ class At4096Positions : public testing::TestWithParam<const char*> {
   // Checks that no block is copied or acquired during its lifetime.
   class NothingIsCopied {
    public:
-    explicit NothingIsCopied(KvPool& pool) : pool_(pool) {}
+    explicit NothingIsCopied(BlockPool& pool) : pool_(pool) {}
     ~NothingIsCopied() {
       EXPECT_EQ(pool_.copied_bytes(), copied_);
       EXPECT_EQ(pool_.used_bytes(), used_);
     }
 
    private:
-    KvPool& pool_;
+    BlockPool& pool_;
     const std::uint64_t copied_ = pool_.copied_bytes(), used_ = pool_.used_bytes();
   };
   // Bytes of `rows` rows of keys and values, in all layers.
@@ -604,7 +602,7 @@ class At4096Positions : public testing::TestWithParam<const char*> {
   StateShape shape = state_shape_of(config);
   ModelOnDisk model{config};
   std::shared_ptr<Engine> engine = model.open({.threads = 1, .context = 5000});
-  KvPool& pool = engine->kv_pool();
+  BlockPool& pool = engine->state_pool();
 };
 INSTANTIATE_TEST_SUITE_P(, At4096Positions, testing::Values("qwen", "deepseek"), name_of_model);
 
@@ -612,33 +610,34 @@ TEST_P(At4096Positions, NeitherCheckpointsNorForksCopyABlock) {
   Session session = new_session(*engine);
   const Tokens text = random_tokens(*engine, 4110), detour = random_tokens(*engine, 3, 2);
   ASSERT_TRUE(session.extend(std::span(text).first(4096)));
-  EXPECT_EQ(pool.used_bytes(), shape.kv_bytes(4096));
+  EXPECT_EQ(pool.used_bytes(), shape.session_bytes(4096));
   const std::uint64_t own = shape.recurrent_bytes() + 4096 * sizeof(TokenId);
   {
     const NothingIsCopied nothing(pool);
-    const Result<Snapshot> snapshot = session.snapshot();
-    ASSERT_TRUE(snapshot);
-    EXPECT_EQ(snapshot->own_bytes(), own);
-    EXPECT_LT(own, shape.kv_bytes(4096) / 20);
-    ASSERT_TRUE(session.checkpoint());
+    const Snapshot snapshot = session.snapshot();
+    EXPECT_EQ(snapshot.own_bytes(), own);
+    EXPECT_LT(own, shape.session_bytes(4096) / 20);
+    session.checkpoint();
     ASSERT_TRUE(session.restore_to(4096));
     const Session fork = fork_of(session);
     EXPECT_EQ(fork.position(), 4096u);
-    ASSERT_TRUE(session.restore(*snapshot));
-    ASSERT_TRUE(session.checkpoint());
+    ASSERT_TRUE(session.restore(snapshot));
+    session.checkpoint();
   }
   // The next rows go to a new block, later ones behind the kept rows of that block: still nothing is copied.
   const std::uint64_t copied = pool.copied_bytes();
   ASSERT_TRUE(session.extend(std::span(text).subspan(4096, 4)));
-  ASSERT_TRUE(session.checkpoint());
+  session.checkpoint();
   Session fork = fork_of(session);
   ASSERT_TRUE(session.extend(std::span(text).subspan(4100)));
   EXPECT_EQ(pool.copied_bytes(), copied);
-  EXPECT_EQ(pool.used_bytes(), shape.kv_bytes(4110));
+  // The checkpoints at 4096 and 4100 keep their recurrent states.
+  EXPECT_EQ(pool.used_bytes(), shape.session_bytes(4110) + 2 * shape.recurrent_block_bytes());
   // The second session to write copies the rows it sees of the last block, and no other block.
   const Logits of_fork = logits_after(fork, detour);
   EXPECT_EQ(pool.copied_bytes() - copied, bytes_of_rows(4));
-  EXPECT_EQ(pool.used_bytes(), shape.kv_bytes(4110) + shape.kv_bytes(1));
+  EXPECT_EQ(pool.used_bytes(),
+            shape.session_bytes(4110) + shape.session_bytes(1) + 2 * shape.recurrent_block_bytes());
   ASSERT_TRUE(session.restore_to(4100));
   EXPECT_TRUE(same_bits(logits_after(session, detour), of_fork));
   EXPECT_EQ(pool.copied_bytes() - copied, 2 * bytes_of_rows(4));

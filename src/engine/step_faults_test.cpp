@@ -171,17 +171,17 @@ TEST_P(FaultsIn, AStepThatFailsOrIsCancelledGivesItsBlocksBack) {
   const Tokens many = random_tokens(*engine, 260), few = random_tokens(*engine, 3);
   const std::vector<Segment> batch = {{&first, many, WantedLogits::none, {}},
                                       {&second, few, WantedLogits::none, {}}};
-  const std::uint64_t used = engine->kv_pool().used_bytes();
-  EXPECT_EQ(used, shape.kv_bytes(5));
+  const std::uint64_t used = engine->state_pool().used_bytes();
+  EXPECT_EQ(used, shape.session_bytes(5));
 
   control.fail_at = control.calls + 1;
   EXPECT_TRUE(fails_with(engine->step(batch), ErrorCode::io_failed));
-  EXPECT_EQ(engine->kv_pool().used_bytes(), used);
+  EXPECT_EQ(engine->state_pool().used_bytes(), used);
   control.fail_at = FailingExperts::kNever;
 
   const std::atomic<bool> cancel = true;
   EXPECT_TRUE(fails_with(engine->step(batch, {.cancel = &cancel}), ErrorCode::cancelled));
-  EXPECT_EQ(engine->kv_pool().used_bytes(), used);
+  EXPECT_EQ(engine->state_pool().used_bytes(), used);
 
   // extend() reserves for all of its steps, and the second one fails.
   std::atomic<bool> flag = false;
@@ -190,11 +190,11 @@ TEST_P(FaultsIn, AStepThatFailsOrIsCancelledGivesItsBlocksBack) {
       fails_with(second.extend(random_tokens(*engine, 600), {}, {.observer = &observer, .cancel = &flag}),
                  ErrorCode::cancelled));
   EXPECT_EQ(second.position(), 500u);
-  EXPECT_EQ(engine->kv_pool().used_bytes(), used + shape.kv_bytes(500));
+  EXPECT_EQ(engine->state_pool().used_bytes(), used + shape.session_bytes(500));
   second.clear();
 
   ASSERT_TRUE(engine->step(batch));
-  EXPECT_EQ(engine->kv_pool().used_bytes(), shape.kv_bytes(265) + shape.kv_bytes(3));
+  EXPECT_EQ(engine->state_pool().used_bytes(), shape.session_bytes(265) + shape.session_bytes(3));
 }
 
 // Sets the flag after layer `at`; -1: after the embedding.

@@ -12,12 +12,6 @@
 namespace moeflux {
 namespace {
 
-// Usable memory that the plan leaves free: for the program itself, the system, and whatever the plan does not
-// count.
-std::uint64_t reserve_bytes(std::uint64_t usable_bytes) {
-  return std::clamp<std::uint64_t>(usable_bytes / 20, 64 * kMiB, kGiB);
-}
-
 // Bytes of the experts that one token visits.
 std::uint64_t bytes_per_token(const PackedModel& model, std::uint32_t per_token) {
   std::uint64_t bytes = 0;

@@ -252,7 +252,7 @@ TEST_P(Generating, ChecksRoomAndMemoryForTheWholePromptBeforeItsFirstStep) {
   options.step_rows = 5;
   options.after_step = [&] { ++steps; };
   engine = opened(options);
-  options.kv_budget_bytes = state_shape_of(engine->config()).kv_bytes(300) - 1;
+  options.kv_budget_bytes = state_shape_of(engine->config()).session_bytes(300) - 1;
   engine = opened(options);
   Session session = new_session();
   request.prompt.tokens.assign(300, TokenId(7));
@@ -263,7 +263,7 @@ TEST_P(Generating, ChecksRoomAndMemoryForTheWholePromptBeforeItsFirstStep) {
   EXPECT_EQ(refused.error().code(), ErrorCode::out_of_memory);
   EXPECT_EQ(steps, 0);
   EXPECT_EQ(session.position(), 0u);
-  EXPECT_EQ(engine->kv_pool().used_bytes(), 0u);
+  EXPECT_EQ(engine->state_pool().used_bytes(), 0u);
   EXPECT_EQ(listener.prompt, (std::vector{std::pair(0u, 300u)}));
 
   request.prompt.tokens.resize(240, TokenId(7));  // and 12 of the reply
@@ -284,7 +284,7 @@ TEST_P(Generating, GivesBackMemoryThatAStoppedPromptDidNotUse) {
   EXPECT_EQ(stopped.reason, FinishReason::cancelled);
   EXPECT_EQ(stopped.statistics.steps.rows, 5u);
   EXPECT_EQ(session.position(), 5u);
-  EXPECT_EQ(engine->kv_pool().used_bytes(), state_shape_of(engine->config()).kv_bytes(5));
+  EXPECT_EQ(engine->state_pool().used_bytes(), state_shape_of(engine->config()).session_bytes(5));
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Generating, testing::Values("qwen", "deepseek"),

@@ -129,7 +129,7 @@ class LayerTest : public testing::Test {
   std::unique_ptr<ResidentExperts> experts;
   ThreadPool pool{1};
   CpuOps ops;
-  KvPool kv_pool{KvPool::kNoBudget};
+  BlockPool kv_pool{BlockPool::kNoBudget};
   std::mt19937 random{11};
   float input_size = 2;  // of the numbers of a row
 

@@ -8,14 +8,20 @@
 #include "base/check.h"
 
 namespace moeflux {
+namespace {
 
-Result<SessionState> SessionState::create(const ModelConfig& config, KvPool& pool, std::uint32_t context,
+// Reserved steps with one snapshot between them need at most this many blocks of recurrent states.
+constexpr std::size_t kMostWritable = 3;
+
+}  // namespace
+
+Result<SessionState> SessionState::create(const ModelConfig& config, BlockPool& pool, std::uint32_t context,
                                           KvDtype dtype) {
   SessionState state(pool, state_shape_of(config, dtype));
   state.context_ = context;
-  state.side_size_ = state.shape_.recurrent_size;
-  if (state.side_size_ != 0) {
-    MF_TRY(state.recurrent_, HugeBuffer::create(2 * state.shape_.recurrent_bytes()));
+  if (state.is_recurrent()) {
+    MF_TRY(state.zeros_, pool.zeros(state.shape_.recurrent_bytes()));
+    state.writable_.reserve(kMostWritable);
   }
   // Reserve everything that grows with the position, so that no step allocates.
   state.tokens_.reserve(context);
@@ -26,7 +32,7 @@ Result<SessionState> SessionState::create(const ModelConfig& config, KvPool& poo
 }
 
 Result<KvBlock> SessionState::new_block(const KvShape& shape) {
-  MF_TRY(KvBlockRef memory, pool_->acquire(shape.block_bytes()));
+  MF_TRY(BlockRef memory, pool_->acquire(shape.block_bytes()));
   float* const keys = memory.data();
   float* const values = shape.value_dim == 0 ? nullptr : keys + shape.key_words();
   return KvBlock{std::move(memory), keys, values};
@@ -50,16 +56,31 @@ Status SessionState::own_block(const KvShape& shape, KvBlock& block, std::uint32
   return {};
 }
 
-Status SessionState::reserve(std::uint32_t rows) {
+Status SessionState::reserve(std::uint32_t rows, std::uint64_t steps, std::uint64_t snapshots) {
   MF_REQUIRE(rows <= context_ - position_, "the positions are in the context");
+  if (rows == 0) return {};
   const std::uint64_t end = std::uint64_t{position_} + rows;
-  if (end <= reserved_end_) return {};
-  if (Status acquired = acquire_blocks(kv_blocks_for(end)); !acquired) {
+  Status acquired = acquire_recurrent(steps, snapshots);
+  if (acquired && end > reserved_end_) acquired = acquire_blocks(kv_blocks_for(end));
+  if (!acquired) {
     abandon();
     return acquired;
   }
+  if (end <= reserved_end_) return {};
   claim_rows(end);
   reserved_end_ = end;
+  return {};
+}
+
+// The block of this position can be written by the step after the next one, unless a snapshot shares it.
+Status SessionState::acquire_recurrent(std::uint64_t steps, std::uint64_t snapshots) {
+  if (!is_recurrent()) return {};
+  const bool reuses_current = recurrent_ && !recurrent_.is_shared();
+  const std::uint64_t wanted = std::min(steps, (reuses_current ? 1u : 2u) + snapshots);
+  while (writable_.size() < wanted) {
+    MF_TRY(BlockRef block, pool_->acquire(shape_.recurrent_bytes()));
+    writable_.push_back(std::move(block));
+  }
   return {};
 }
 
@@ -103,7 +124,13 @@ void SessionState::commit() {
   const std::size_t committed = tokens().size();
   MF_REQUIRE(tokens_.size() > committed, "a step was begun");
   position_ += static_cast<std::uint32_t>(tokens_.size() - committed);
-  current_ ^= 1;
+  if (!is_recurrent()) return;
+  BlockRef before = std::exchange(recurrent_, std::move(writable_.back()));
+  writable_.pop_back();
+  if (position_ == reserved_end_)
+    writable_.clear();  // `before` too returns to the pool, unless a snapshot shares it
+  else if (before && !before.is_shared())
+    writable_.push_back(std::move(before));
 }
 
 void SessionState::drop_step() { tokens_.resize(tokens().size(), TokenId(0)); }
@@ -113,6 +140,7 @@ void SessionState::drop_step() { tokens_.resize(tokens().size(), TokenId(0)); }
 // session's.
 void SessionState::abandon() {
   drop_step();
+  writable_.clear();
   if (reserved_end_ > position_) claim_rows(position_);
   reserved_end_ = position_;
   for (std::vector<KvBlock>& blocks : blocks_)
@@ -125,7 +153,8 @@ void SessionState::clear() {
   tokens_begin_ = 0;
   position_ = 0;
   reserved_end_ = 0;
-  if (side_size_ != 0) std::memset(side(current_), 0, side_size_ * sizeof(float));
+  recurrent_ = {};
+  writable_.clear();
 }
 
 void SessionState::truncate(std::uint32_t position) {
@@ -138,16 +167,13 @@ void SessionState::truncate(std::uint32_t position) {
   abandon();
 }
 
-Result<Snapshot> SessionState::snapshot(std::shared_ptr<const void> owner) const {
+Snapshot SessionState::snapshot(std::shared_ptr<const void> owner) const {
   auto contents = std::make_shared<Snapshot::Contents>();
   contents->owner = std::move(owner);
   contents->position = position_;
   contents->tokens.assign(tokens().begin(), tokens().end());
   contents->tokens_begin = tokens_begin_;
-  if (side_size_ != 0) {
-    MF_TRY(contents->recurrent, HugeBuffer::create(shape_.recurrent_bytes()));
-    std::memcpy(contents->recurrent.data(), side(current_), shape_.recurrent_bytes());
-  }
+  contents->recurrent = recurrent_;
   contents->blocks.resize(blocks_.size());
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     const std::size_t count = std::min(blocks_[i].size(), kv_blocks_for(position_));
@@ -159,7 +185,7 @@ Result<Snapshot> SessionState::snapshot(std::shared_ptr<const void> owner) const
 void SessionState::restore(const Snapshot& snapshot) {
   const Snapshot::Contents& contents = snapshot.contents();
   MF_REQUIRE(contents.position <= context_ && contents.blocks.size() == blocks_.size() &&
-                 contents.recurrent.size() == shape_.recurrent_bytes(),
+                 (!contents.recurrent || contents.recurrent.bytes() == shape_.recurrent_block_bytes()),
              "a snapshot of this model that fits the context");
   position_ = contents.position;
   reserved_end_ = position_;
@@ -167,17 +193,21 @@ void SessionState::restore(const Snapshot& snapshot) {
   tokens_begin_ = contents.tokens_begin;
   for (std::size_t i = 0; i < blocks_.size(); ++i)
     blocks_[i].assign(contents.blocks[i].begin(), contents.blocks[i].end());
-  if (side_size_ != 0) std::memcpy(side(current_), contents.recurrent.data(), shape_.recurrent_bytes());
+  recurrent_ = contents.recurrent;
+  writable_.clear();
+}
+
+RecurrentView SessionState::recurrent_at(std::uint64_t offset) const {
+  return {(recurrent_ ? recurrent_.data() : zeros_) + offset,
+          writable_.empty() ? nullptr : writable_.back().data() + offset};
 }
 
 RecurrentView SessionState::conv(LayerId layer) {
-  const std::uint64_t offset = shape_.recurrent[layer.index()].conv_offset;
-  return {side(current_) + offset, side(current_ ^ 1) + offset};
+  return recurrent_at(shape_.recurrent[layer.index()].conv_offset);
 }
 
 RecurrentView SessionState::delta(LayerId layer) {
-  const std::uint64_t offset = shape_.recurrent[layer.index()].delta_offset;
-  return {side(current_) + offset, side(current_ ^ 1) + offset};
+  return recurrent_at(shape_.recurrent[layer.index()].delta_offset);
 }
 
 }  // namespace moeflux

@@ -25,7 +25,7 @@ const LayerId kNet(0), kAttention(1), kLastNet(2), kLastAttention(3);  // of sma
 constexpr std::size_t kConv = 2 * 10, kDelta = 2 * 2 * 3;
 constexpr Timeline kOther{1, 0};
 
-SessionState created(const ModelConfig& config, KvPool& pool, std::uint32_t context = kContext) {
+SessionState created(const ModelConfig& config, BlockPool& pool, std::uint32_t context = kContext) {
   Result<SessionState> state = SessionState::create(config, pool, context);
   EXPECT_TRUE(state) << state.error().message();
   return *std::move(state);
@@ -36,11 +36,7 @@ void extend(SessionState& state, std::uint32_t rows, Timeline timeline = {}) {
   ASSERT_TRUE(run) << run.error().message();
 }
 
-Snapshot taken(const SessionState& state) {
-  Result<Snapshot> snapshot = state.snapshot();
-  EXPECT_TRUE(snapshot) << snapshot.error().message();
-  return *std::move(snapshot);
-}
+Snapshot taken(const SessionState& state) { return state.snapshot(); }
 
 // Expects the tokens and the state of the timeline at `position`.
 void expect_at(SessionState& state, std::uint32_t position, Timeline timeline = {}) {
@@ -62,7 +58,7 @@ std::uint64_t row_bytes(const StateShape& shape) {
 }
 
 TEST(SessionState, BeginsAtPositionZeroWithoutBlocksAndWithZeroStates) {
-  KvPool pool(KvPool::kNoBudget);
+  BlockPool pool(BlockPool::kNoBudget);
   SessionState state = created(small_qwen_config(), pool);
   EXPECT_EQ(state.context(), kContext);
   EXPECT_EQ(pool.used_bytes(), 0u);
@@ -75,7 +71,7 @@ TEST(SessionState, BeginsAtPositionZeroWithoutBlocksAndWithZeroStates) {
 }
 
 TEST(SessionState, ReservesBlocksOf256PositionsAndNoMore) {
-  KvPool pool(KvPool::kNoBudget);
+  BlockPool pool(BlockPool::kNoBudget);
   SessionState state = created(small_qwen_config(), pool);
   struct Case {
     std::uint32_t rows, blocks;
@@ -85,12 +81,12 @@ TEST(SessionState, ReservesBlocksOf256PositionsAndNoMore) {
     EXPECT_EQ(state.kv(kAttention).size(), next.blocks) << state.position();
     EXPECT_EQ(state.kv(kLastAttention).size(), next.blocks);
     EXPECT_THAT(state.kv(kNet), IsEmpty());
-    EXPECT_EQ(pool.used_bytes(), state.shape().kv_bytes(state.position())) << state.position();
+    EXPECT_EQ(pool.used_bytes(), state.shape().session_bytes(state.position())) << state.position();
   }
 }
 
 TEST(SessionState, ReservingIsIdempotent) {
-  KvPool pool(KvPool::kNoBudget);
+  BlockPool pool(BlockPool::kNoBudget);
   SessionState state = created(small_qwen_config(), pool);
   ASSERT_TRUE(state.reserve(300));
   const float* const first = state.kv(kAttention)[0].keys;
@@ -102,7 +98,7 @@ TEST(SessionState, ReservingIsIdempotent) {
 }
 
 TEST(SessionState, ReservingClaimsTheRowsInEveryBlock) {
-  KvPool pool(KvPool::kNoBudget);
+  BlockPool pool(BlockPool::kNoBudget);
   SessionState state = created(small_qwen_config(), pool);
   const auto filled = [&] {
     std::vector<std::uint32_t> rows;
@@ -123,7 +119,7 @@ TEST(SessionState, ReservingClaimsTheRowsInEveryBlock) {
 
 TEST(SessionState, KeepsWhatItsStepsWrote) {
   for (const ModelConfig& config : {small_qwen_config(), small_deepseek_config()}) {
-    KvPool pool(KvPool::kNoBudget);
+    BlockPool pool(BlockPool::kNoBudget);
     SessionState state = created(config, pool);
     for (const std::uint32_t rows : {1u, 254u, 1u, 1u, 343u}) {
       const std::uint32_t before = state.position();
@@ -135,7 +131,7 @@ TEST(SessionState, KeepsWhatItsStepsWrote) {
 }
 
 TEST(SessionState, BlocksOfLatentAttentionHaveNoValues) {
-  KvPool pool(KvPool::kNoBudget);
+  BlockPool pool(BlockPool::kNoBudget);
   SessionState state = created(tiny_deepseek_config(), pool);
   ASSERT_TRUE(state.reserve(257));
   for (const LayerId layer : {LayerId(0), LayerId(1)})
@@ -143,22 +139,71 @@ TEST(SessionState, BlocksOfLatentAttentionHaveNoValues) {
       EXPECT_NE(block.keys, nullptr);
       EXPECT_EQ(block.values, nullptr);
     }
-  EXPECT_EQ(pool.used_bytes(), 2u * 2 * KvPool::block_bytes(256 * (64 + 16) * 4));
+  EXPECT_EQ(pool.used_bytes(), 2u * 2 * BlockPool::block_bytes(256 * (64 + 16) * 4));
 }
 
-TEST(SessionState, RecurrentStatesHaveTwoSides) {
-  KvPool pool(KvPool::kNoBudget);
+TEST(SessionState, AStepReadsOneBlockOfRecurrentStatesAndWritesAnother) {
+  BlockPool pool(BlockPool::kNoBudget);
   SessionState state = created(small_qwen_config(), pool);
+  const std::uint64_t all = 2 * (kConv + kDelta);
+  EXPECT_EQ(state.shape().recurrent_bytes(), all * sizeof(float));
+  extend(state, 1);
+  EXPECT_EQ(state.conv(kNet).after, nullptr) << "outside of a step";
+  ASSERT_TRUE(state.begin_step(written_tokens(1, 2)));
   const RecurrentView first = state.conv(kNet), last = state.delta(kLastNet);
-  const std::uint64_t side = 2 * (kConv + kDelta);
-  EXPECT_EQ(state.shape().recurrent_bytes(), side * sizeof(float));
-  EXPECT_EQ(static_cast<std::uint64_t>(last.before + kDelta - first.before), side);
-  EXPECT_EQ(first.after, first.before + side);
-  EXPECT_EQ(last.after, last.before + side);
+  EXPECT_EQ(static_cast<std::uint64_t>(last.before + kDelta - first.before), all);
+  EXPECT_EQ(static_cast<std::uint64_t>(last.after + kDelta - first.after), all);
+  EXPECT_NE(first.after, first.before);
+  state.commit();
+  EXPECT_EQ(state.conv(kNet).before, first.after);
 }
 
-TEST(SessionState, SidesAreSwappedOnlyOnCommit) {
-  KvPool pool(KvPool::kNoBudget);
+TEST(SessionState, ANewSessionHasNoBlocksUntilItsFirstStep) {
+  BlockPool pool(BlockPool::kNoBudget);
+  SessionState state = created(small_qwen_config(), pool);
+  const Snapshot snapshot = taken(state);
+  EXPECT_EQ(pool.slab_bytes(), 0u);
+  extend(state, 1);
+  EXPECT_EQ(pool.used_bytes(), state.shape().session_bytes(1));
+  state.restore(snapshot);
+  EXPECT_EQ(pool.used_bytes(), 0u);
+  expect_at(state, 0);
+}
+
+TEST(SessionState, ReservedStepsAndASnapshotBetweenThemFindNoPoolEmpty) {
+  for (const std::uint32_t snapshot_at : {0u, 1u, 2u, 3u, 4u}) {
+    BlockPool pool(BlockPool::kNoBudget);
+    SessionState state = created(small_qwen_config(), pool);
+    ASSERT_TRUE(state.reserve(5, 5, snapshot_at == 0 ? 0 : 1));
+    pool.set_budget_bytes(0);
+    std::optional<Snapshot> snapshot;
+    for (std::uint32_t step = 1; step <= 5; ++step) {
+      extend(state, 1);
+      if (step == snapshot_at) snapshot = taken(state);
+    }
+    expect_at(state, 5);
+    EXPECT_EQ(pool.used_bytes(), state.shape().session_bytes(5) +
+                                     (snapshot_at % 5 == 0 ? 0 : state.shape().recurrent_block_bytes()));
+    if (snapshot) {
+      EXPECT_TRUE(bits_of(state.shape(), *snapshot) == written_bits(state.shape(), snapshot_at))
+          << snapshot_at;
+    }
+  }
+}
+
+TEST(SessionState, ABlockThatEachStepReplacesIsNotReturnedToTheSystem) {
+  BlockPool pool(BlockPool::kNoBudget);
+  SessionState state = created(small_qwen_config(), pool);
+  extend(state, 2);
+  const std::uint64_t slabs = pool.slab_bytes();
+  for (int step = 0; step < 10; ++step) {
+    extend(state, 1);
+    EXPECT_EQ(pool.slab_bytes(), slabs);
+  }
+}
+
+TEST(SessionState, RecurrentStatesAreReplacedOnlyOnCommit) {
+  BlockPool pool(BlockPool::kNoBudget);
   SessionState state = created(small_qwen_config(), pool);
   const auto write = [&](float number) {
     for (const LayerId layer : {kNet, kLastNet}) {
@@ -192,7 +237,7 @@ TEST(SessionState, SidesAreSwappedOnlyOnCommit) {
 TEST(SessionState, CommitsAllRowsOfTheStepHoweverManyAreReserved) {
   for (const ModelConfig& config : {small_qwen_config(), small_deepseek_config()})
     for (const std::uint32_t reserved : {0u, 3u, 5u, 300u}) {
-      KvPool pool(KvPool::kNoBudget);
+      BlockPool pool(BlockPool::kNoBudget);
       SessionState state = created(config, pool);
       extend(state, 10);
       ASSERT_TRUE(state.reserve(reserved));
@@ -204,7 +249,7 @@ TEST(SessionState, CommitsAllRowsOfTheStepHoweverManyAreReserved) {
 }
 
 TEST(SessionState, AStepThatIsNotCommittedIsReplacedByTheNext) {
-  KvPool pool(KvPool::kNoBudget);
+  BlockPool pool(BlockPool::kNoBudget);
   SessionState state = created(small_qwen_config(), pool);
   extend(state, 10);
   for (const std::uint32_t rows : {300u, 2u}) {
@@ -223,7 +268,7 @@ TEST(SessionState, AStepThatIsDroppedLeavesNoTokens) {
     if (way == 2) state.truncate(10);
   };
   for (int way = 0; way < 3; ++way) {
-    KvPool pool(KvPool::kNoBudget);
+    BlockPool pool(BlockPool::kNoBudget);
     SessionState state = created(small_deepseek_config(), pool);
     extend(state, 10);
     const Snapshot snapshot = taken(state);
@@ -238,8 +283,9 @@ TEST(SessionState, AStepThatIsDroppedLeavesNoTokens) {
 
 TEST(SessionState, AFailedReserveChangesNothingVisible) {
   const ModelConfig config = small_qwen_config();
-  const std::uint64_t one_block = KvPool::block_bytes(state_shape_of(config).kv[1].block_bytes());
-  KvPool pool(3 * one_block);
+  const std::uint64_t one_block = BlockPool::block_bytes(state_shape_of(config).kv[1].block_bytes());
+  const std::uint64_t recurrent = state_shape_of(config).recurrent_block_bytes();
+  BlockPool pool(3 * one_block + 3 * recurrent);
   SessionState other = created(config, pool);
   std::optional<SessionState> state = created(config, pool);
   extend(other, 10);
@@ -248,19 +294,19 @@ TEST(SessionState, AFailedReserveChangesNothingVisible) {
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code(), ErrorCode::out_of_memory);
     expect_at(*state, 0);
-    EXPECT_EQ(pool.used_bytes(), other.shape().kv_bytes(10));
+    EXPECT_EQ(pool.used_bytes(), other.shape().session_bytes(10));
   }
   other.clear();
   extend(*state, 20);
   expect_at(*state, 20);
-  EXPECT_EQ(pool.used_bytes(), state->shape().kv_bytes(20));
+  EXPECT_EQ(pool.used_bytes(), state->shape().session_bytes(20));
   state.reset();
   EXPECT_EQ(pool.used_bytes(), 0u);
 }
 
 TEST(SessionState, AFailedStepDoesNotAffectTheNext) {
   for (const std::uint32_t before : {0u, 10u, 255u, 256u}) {
-    KvPool pool(KvPool::kNoBudget);
+    BlockPool pool(BlockPool::kNoBudget);
     SessionState state = created(small_qwen_config(), pool);
     if (before != 0) extend(state, before);
     ASSERT_TRUE(state.begin_step(written_tokens(before, before + 300, kOther)));
@@ -275,7 +321,7 @@ TEST(SessionState, AFailedStepDoesNotAffectTheNext) {
 }
 
 TEST(SessionState, ClearRestoresTheInitialState) {
-  KvPool pool(KvPool::kNoBudget);
+  BlockPool pool(BlockPool::kNoBudget);
   SessionState state = created(small_qwen_config(), pool);
   for (const bool committed : {true, false}) {
     ASSERT_TRUE(state.begin_step(written_tokens(0, 300)));
@@ -291,19 +337,19 @@ TEST(SessionState, ClearRestoresTheInitialState) {
 }
 
 TEST(SessionState, ReturnsItsBlocksWhenDestroyed) {
-  KvPool pool(KvPool::kNoBudget);
+  BlockPool pool(BlockPool::kNoBudget);
   {
     SessionState state = created(small_qwen_config(), pool);
     extend(state, 700);
     SessionState moved(std::move(state));
     expect_at(moved, 700);
-    EXPECT_EQ(pool.used_bytes(), moved.shape().kv_bytes(700));
+    EXPECT_EQ(pool.used_bytes(), moved.shape().session_bytes(700));
   }
   EXPECT_EQ(pool.used_bytes(), 0u);
 }
 
 TEST(SessionState, ReturnsItsBlocksWhenAssignedTo) {
-  KvPool pool(KvPool::kNoBudget), other_pool(KvPool::kNoBudget);
+  BlockPool pool(BlockPool::kNoBudget), other_pool(BlockPool::kNoBudget);
   SessionState state = created(small_qwen_config(), pool);
   SessionState other = created(small_qwen_config(), other_pool, 50);
   extend(state, 700);
@@ -312,7 +358,7 @@ TEST(SessionState, ReturnsItsBlocksWhenAssignedTo) {
   const float* const conv = other.conv(kNet).before;
   state = std::move(other);
   EXPECT_EQ(pool.used_bytes(), 0u);
-  EXPECT_EQ(other_pool.used_bytes(), state.shape().kv_bytes(30));
+  EXPECT_EQ(other_pool.used_bytes(), state.shape().session_bytes(30));
   EXPECT_EQ(state.context(), 50u);
   EXPECT_EQ(state.kv(kAttention)[0].keys, keys);
   EXPECT_EQ(state.conv(kNet).before, conv);
@@ -322,7 +368,7 @@ TEST(SessionState, ReturnsItsBlocksWhenAssignedTo) {
 }
 
 TEST(SessionState, AllocatesNothingWhileItGrows) {
-  KvPool pool(KvPool::kNoBudget);
+  BlockPool pool(BlockPool::kNoBudget);
   SessionState state = created(small_qwen_config(), pool);
   extend(state, 1);
   const std::vector<TokenId> token{TokenId(1)};
@@ -338,7 +384,7 @@ TEST(SessionState, AllocatesNothingWhileItGrows) {
 
 TEST(SessionState, AllocatesNothingWhenGoingBack) {
   for (const ModelConfig& config : {small_qwen_config(), small_deepseek_config()}) {
-    KvPool pool(KvPool::kNoBudget);
+    BlockPool pool(BlockPool::kNoBudget);
     SessionState state = created(config, pool);
     extend(state, 300);
     const Snapshot snapshot = taken(state);
@@ -357,19 +403,19 @@ TEST(SessionState, AllocatesNothingWhenGoingBack) {
 // ---- Going back without a snapshot ----
 
 TEST(SessionStateTruncate, IsOnlyForModelsWithoutRecurrentStates) {
-  KvPool pool(KvPool::kNoBudget);
+  BlockPool pool(BlockPool::kNoBudget);
   EXPECT_TRUE(created(small_deepseek_config(), pool).can_truncate());
   EXPECT_FALSE(created(small_qwen_config(), pool).can_truncate());
 }
 
 TEST(SessionStateTruncate, DropsEverythingFromThePositionOn) {
   for (const std::uint32_t kept : {600u, 599u, 513u, 512u, 511u, 256u, 255u, 1u, 0u}) {
-    KvPool pool(KvPool::kNoBudget);
+    BlockPool pool(BlockPool::kNoBudget);
     SessionState state = created(small_deepseek_config(), pool);
     extend(state, 600);
     state.truncate(kept);
     expect_at(state, kept);
-    EXPECT_EQ(pool.used_bytes(), state.shape().kv_bytes(kept));
+    EXPECT_EQ(pool.used_bytes(), state.shape().session_bytes(kept));
     const Timeline after{1, kept};
     extend(state, 400, after);
     expect_at(state, kept + 400, after);
@@ -378,18 +424,18 @@ TEST(SessionStateTruncate, DropsEverythingFromThePositionOn) {
 }
 
 TEST(SessionStateTruncate, ReturnsTheBlocksOfAFailedStep) {
-  KvPool pool(KvPool::kNoBudget);
+  BlockPool pool(BlockPool::kNoBudget);
   SessionState state = created(small_deepseek_config(), pool);
   extend(state, 10);
   ASSERT_TRUE(state.reserve(600));
   state.truncate(10);
   expect_at(state, 10);
-  EXPECT_EQ(pool.used_bytes(), state.shape().kv_bytes(10));
+  EXPECT_EQ(pool.used_bytes(), state.shape().session_bytes(10));
 }
 
 TEST(SessionStateTruncate, DoesNotChangeSnapshotsOfLaterPositions) {
   for (const std::uint32_t kept : {300u, 299u, 257u, 256u, 100u, 0u}) {
-    KvPool pool(KvPool::kNoBudget);
+    BlockPool pool(BlockPool::kNoBudget);
     SessionState state = created(small_deepseek_config(), pool);
     extend(state, 300);
     const Snapshot snapshot = taken(state);
@@ -404,7 +450,7 @@ TEST(SessionStateTruncate, DoesNotChangeSnapshotsOfLaterPositions) {
 }
 
 TEST(SessionStateTruncate, BelowTheFirstKnownTokenLeavesNone) {
-  KvPool pool(KvPool::kNoBudget);
+  BlockPool pool(BlockPool::kNoBudget);
   SessionState state = created(small_deepseek_config(), pool);
   extend(state, 20);
   const Snapshot known = taken(state);
@@ -429,7 +475,7 @@ TEST(SessionStateTruncate, BelowTheFirstKnownTokenLeavesNone) {
 
 TEST(SessionStateSnapshot, ContinuingTheSameSessionCopiesNothing) {
   for (const ModelConfig& config : {small_qwen_config(), small_deepseek_config()}) {
-    KvPool pool(KvPool::kNoBudget);
+    BlockPool pool(BlockPool::kNoBudget);
     SessionState state = created(config, pool);
     std::vector<Snapshot> snapshots;
     for (const std::uint32_t rows : {10u, 1u, 244u, 1u, 1u, 400u}) {
@@ -439,7 +485,8 @@ TEST(SessionStateSnapshot, ContinuingTheSameSessionCopiesNothing) {
     extend(state, 100);
     expect_at(state, 757);
     EXPECT_EQ(pool.copied_bytes(), 0u);
-    EXPECT_EQ(pool.used_bytes(), state.shape().kv_bytes(757));
+    EXPECT_EQ(pool.used_bytes(),
+              state.shape().session_bytes(757) + snapshots.size() * state.shape().recurrent_block_bytes());
     for (const Snapshot& snapshot : snapshots)
       EXPECT_TRUE(bits_of(state.shape(), snapshot) == written_bits(state.shape(), snapshot.position()))
           << snapshot.position();
@@ -449,14 +496,14 @@ TEST(SessionStateSnapshot, ContinuingTheSameSessionCopiesNothing) {
 TEST(SessionStateSnapshot, ASecondSessionCopiesItsRowsOfTheBlockItWritesTo) {
   for (const ModelConfig& config : {small_qwen_config(), small_deepseek_config()})
     for (const std::uint32_t position : {1u, 100u, 255u, 257u, 600u}) {
-      KvPool pool(KvPool::kNoBudget);
+      BlockPool pool(BlockPool::kNoBudget);
       SessionState first = created(config, pool), second = created(config, pool);
       const Timeline after_first{1, position}, after_second{2, position};
       extend(first, position);
       const Snapshot snapshot = taken(first);
       second.restore(snapshot);
       expect_at(second, position);
-      EXPECT_EQ(pool.used_bytes(), first.shape().kv_bytes(position));
+      EXPECT_EQ(pool.used_bytes(), first.shape().session_bytes(position));
 
       extend(first, 1, after_first);
       EXPECT_EQ(pool.copied_bytes(), 0u);  // its position is where the claimed rows end
@@ -474,7 +521,7 @@ TEST(SessionStateSnapshot, ASecondSessionCopiesItsRowsOfTheBlockItWritesTo) {
 }
 
 TEST(SessionStateSnapshot, TheFirstSessionToWriteContinuesInPlace) {
-  KvPool pool(KvPool::kNoBudget);
+  BlockPool pool(BlockPool::kNoBudget);
   SessionState first = created(small_qwen_config(), pool), second = created(small_qwen_config(), pool);
   extend(first, 100);
   second.restore(taken(first));
@@ -489,7 +536,7 @@ TEST(SessionStateSnapshot, TheFirstSessionToWriteContinuesInPlace) {
 
 TEST(SessionStateSnapshot, TheNextRowsAreClaimedBeforeTheStepRuns) {
   // The sessions of a batch all begin their steps before any of them writes.
-  KvPool pool(KvPool::kNoBudget);
+  BlockPool pool(BlockPool::kNoBudget);
   SessionState first = created(small_qwen_config(), pool), second = created(small_qwen_config(), pool);
   extend(first, 100);
   second.restore(taken(first));
@@ -506,7 +553,7 @@ TEST(SessionStateSnapshot, TheNextRowsAreClaimedBeforeTheStepRuns) {
 
 TEST(SessionStateSnapshot, AtABlockBoundaryNothingIsCopied) {
   for (const std::uint32_t position : {256u, 512u}) {
-    KvPool pool(KvPool::kNoBudget);
+    BlockPool pool(BlockPool::kNoBudget);
     SessionState first = created(small_qwen_config(), pool), second = created(small_qwen_config(), pool);
     const Timeline after_first{1, position}, after_second{2, position};
     extend(first, position);
@@ -524,14 +571,15 @@ TEST(SessionStateSnapshot, AtABlockBoundaryNothingIsCopied) {
 
 TEST(SessionStateSnapshot, AfterAFailedStepTheSessionContinuesInPlace) {
   for (const bool is_abandoned : {false, true}) {
-    KvPool pool(KvPool::kNoBudget);
+    BlockPool pool(BlockPool::kNoBudget);
     SessionState state = created(small_qwen_config(), pool);
     extend(state, 100);
     const Snapshot snapshot = taken(state);
     ASSERT_TRUE(state.begin_step(written_tokens(100, 300, kOther)));
     write_step(state, 200, kOther);
     if (is_abandoned) state.abandon();
-    EXPECT_EQ(pool.used_bytes(), state.shape().kv_bytes(is_abandoned ? 100 : 300));
+    EXPECT_EQ(pool.used_bytes(), state.shape().session_bytes(is_abandoned ? 100 : 300) +
+                                     (is_abandoned ? 0 : state.shape().recurrent_block_bytes()));
     extend(state, 7);
     extend(state, 200);
     expect_at(state, 307);
@@ -541,7 +589,7 @@ TEST(SessionStateSnapshot, AfterAFailedStepTheSessionContinuesInPlace) {
 }
 
 TEST(SessionStateSnapshot, AbandoningWithoutAClaimKeepsTheRowsOfOthers) {
-  KvPool pool(KvPool::kNoBudget);
+  BlockPool pool(BlockPool::kNoBudget);
   SessionState first = created(small_qwen_config(), pool), second = created(small_qwen_config(), pool);
   extend(first, 100);
   second.restore(taken(first));
@@ -554,7 +602,7 @@ TEST(SessionStateSnapshot, AbandoningWithoutAClaimKeepsTheRowsOfOthers) {
 }
 
 TEST(SessionStateSnapshot, RowsReservedForSeveralStepsAreClaimedOnce) {
-  KvPool pool(KvPool::kNoBudget);
+  BlockPool pool(BlockPool::kNoBudget);
   SessionState state = created(small_qwen_config(), pool), other = created(small_qwen_config(), pool);
   extend(state, 100);
   other.restore(taken(state));
@@ -571,8 +619,9 @@ TEST(SessionStateSnapshot, RowsReservedForSeveralStepsAreClaimedOnce) {
 
 TEST(SessionStateSnapshot, AFailedCopyChangesNothingVisible) {
   const ModelConfig config = small_qwen_config();
-  const std::uint64_t one_block = KvPool::block_bytes(state_shape_of(config).kv[1].block_bytes());
-  KvPool pool(3 * one_block);  // both sessions together need four
+  const std::uint64_t one_block = BlockPool::block_bytes(state_shape_of(config).kv[1].block_bytes());
+  // Both sessions together need four blocks of keys and values, and three of recurrent states.
+  BlockPool pool(3 * one_block + 3 * state_shape_of(config).recurrent_block_bytes());
   SessionState first = created(config, pool), second = created(config, pool);
   extend(first, 100);
   second.restore(taken(first));
@@ -591,7 +640,7 @@ TEST(SessionStateSnapshot, AFailedCopyChangesNothingVisible) {
 }
 
 TEST(SessionStateSnapshot, ABlockThatIsNoLongerSharedIsWrittenInPlace) {
-  KvPool pool(KvPool::kNoBudget);
+  BlockPool pool(BlockPool::kNoBudget);
   SessionState state = created(small_qwen_config(), pool);
   extend(state, 100);
   std::optional<Snapshot> snapshot = taken(state);
@@ -607,7 +656,7 @@ TEST(SessionStateSnapshot, CanBeRestoredIntoAnotherSession) {
   for (const ModelConfig& config : {small_qwen_config(), small_deepseek_config()})
     for (const std::uint32_t position : {0u, 1u, 256u, 300u})
       for (const bool is_committed : {false, true}) {
-        KvPool pool(KvPool::kNoBudget);
+        BlockPool pool(BlockPool::kNoBudget);
         std::optional<Snapshot> snapshot;
         {
           SessionState first = created(config, pool);
@@ -622,14 +671,15 @@ TEST(SessionStateSnapshot, CanBeRestoredIntoAnotherSession) {
         }
         state.restore(*snapshot);
         expect_at(state, position);
-        EXPECT_EQ(pool.used_bytes(), state.shape().kv_bytes(position));  // the previous blocks are returned
+        EXPECT_EQ(pool.used_bytes(),
+                  state.shape().session_bytes(position));  // the previous blocks are returned
         extend(state, 10);
         expect_at(state, position + 10);
       }
 }
 
 TEST(SessionStateSnapshot, RestoringIsIdempotent) {
-  KvPool pool(KvPool::kNoBudget);
+  BlockPool pool(BlockPool::kNoBudget);
   SessionState state = created(small_qwen_config(), pool);
   extend(state, 100);
   const Snapshot snapshot = taken(state);
@@ -639,11 +689,11 @@ TEST(SessionStateSnapshot, RestoringIsIdempotent) {
     state.restore(snapshot);
     expect_at(state, 100);
   }
-  EXPECT_EQ(pool.used_bytes(), state.shape().kv_bytes(100));
+  EXPECT_EQ(pool.used_bytes(), state.shape().session_bytes(100));
 }
 
 TEST(SessionStateSnapshot, OutlivesItsSession) {
-  KvPool pool(KvPool::kNoBudget);
+  BlockPool pool(BlockPool::kNoBudget);
   std::optional<Snapshot> snapshot;
   StateShape shape;
   {
@@ -653,14 +703,14 @@ TEST(SessionStateSnapshot, OutlivesItsSession) {
     snapshot = taken(state);
     extend(state, 400);
   }
-  EXPECT_EQ(pool.used_bytes(), shape.kv_bytes(300));
+  EXPECT_EQ(pool.used_bytes(), shape.session_bytes(300));
   EXPECT_TRUE(bits_of(shape, *snapshot) == written_bits(shape, 300));
   snapshot.reset();
   EXPECT_EQ(pool.used_bytes(), 0u);
 }
 
 TEST(SessionStateSnapshot, DuringAStepIsOfThePositionBeforeIt) {
-  KvPool pool(KvPool::kNoBudget);
+  BlockPool pool(BlockPool::kNoBudget);
   SessionState state = created(small_qwen_config(), pool);
   extend(state, 10);
   ASSERT_TRUE(state.begin_step(written_tokens(10, 610, kOther)));
@@ -669,12 +719,12 @@ TEST(SessionStateSnapshot, DuringAStepIsOfThePositionBeforeIt) {
   EXPECT_EQ(snapshot.contents().blocks[1].size(), 1u);
   EXPECT_TRUE(bits_of(state.shape(), snapshot) == written_bits(state.shape(), 10));
   state.clear();
-  EXPECT_EQ(pool.used_bytes(), state.shape().kv_bytes(10));
+  EXPECT_EQ(pool.used_bytes(), state.shape().session_bytes(10));
 }
 
 // The cost of a checkpoint, at a length where copying the keys and values would dominate.
 TEST(SessionStateSnapshot, Of4096PositionsOwnsRecurrentStatesAndTokensOnly) {
-  KvPool pool(KvPool::kNoBudget);
+  BlockPool pool(BlockPool::kNoBudget);
   SessionState state = created(small_qwen_config(), pool, 5000);
   extend(state, 4096);
   const std::uint64_t used = pool.used_bytes();
@@ -685,7 +735,7 @@ TEST(SessionStateSnapshot, Of4096PositionsOwnsRecurrentStatesAndTokensOnly) {
 }
 
 TEST(SessionStateContract, PositionsAreInTheContext) {
-  KvPool pool(KvPool::kNoBudget);
+  BlockPool pool(BlockPool::kNoBudget);
   SessionState state = created(small_qwen_config(), pool, 10);
   extend(state, 7);
   ASSERT_TRUE(state.reserve(3));
@@ -693,7 +743,7 @@ TEST(SessionStateContract, PositionsAreInTheContext) {
 }
 
 TEST(SessionStateContract, OnlyAStepThatWasBegunIsCommitted) {
-  KvPool pool(KvPool::kNoBudget);
+  BlockPool pool(BlockPool::kNoBudget);
   SessionState state = created(small_qwen_config(), pool);
   EXPECT_CONTRACT((void)state.begin_step({}), "a step has at least one token");
   ASSERT_TRUE(state.reserve(3));
@@ -706,14 +756,14 @@ TEST(SessionStateContract, OnlyAStepThatWasBegunIsCommitted) {
 }
 
 TEST(SessionStateContract, OnlyStatesWithoutRecurrentLayersAreTruncated) {
-  KvPool pool(KvPool::kNoBudget);
+  BlockPool pool(BlockPool::kNoBudget);
   SessionState qwen = created(small_qwen_config(), pool), deepseek = created(small_deepseek_config(), pool);
   EXPECT_CONTRACT(qwen.truncate(0), "no layer has a recurrent state");
   EXPECT_CONTRACT(deepseek.truncate(1), "positions are dropped from the end");
 }
 
 TEST(SessionStateContract, ARestoredSnapshotMatchesTheModelAndTheContext) {
-  KvPool pool(KvPool::kNoBudget);
+  BlockPool pool(BlockPool::kNoBudget);
   SessionState qwen = created(small_qwen_config(), pool), small = created(small_qwen_config(), pool, 10);
   SessionState deepseek = created(small_deepseek_config(), pool);
   extend(qwen, 11);

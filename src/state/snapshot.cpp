@@ -1,5 +1,7 @@
 #include "state/snapshot.h"
 
+#include <algorithm>
+
 #include "base/overloaded.h"
 
 namespace moeflux {
@@ -12,8 +14,18 @@ std::uint64_t StateShape::kv_bytes(std::uint64_t positions) const {
   const std::uint64_t blocks = kv_blocks_for(positions);
   std::uint64_t bytes = 0;
   for (const KvShape& shape : kv)
-    if (shape.heads != 0) bytes += blocks * KvPool::block_bytes(shape.block_bytes());
+    if (shape.heads != 0) bytes += blocks * BlockPool::block_bytes(shape.block_bytes());
   return bytes;
+}
+
+std::uint64_t StateShape::block_sizes() const {
+  std::vector<std::size_t> sizes;
+  const auto add = [&](std::size_t size) {
+    if (size != 0 && std::ranges::find(sizes, size) == sizes.end()) sizes.push_back(size);
+  };
+  for (const KvShape& shape : kv) add(BlockPool::block_bytes(shape.block_bytes()));
+  add(recurrent_block_bytes());
+  return sizes.size();
 }
 
 StateShape state_shape_of(const ModelConfig& config, KvDtype dtype) {

@@ -1,8 +1,8 @@
 #pragma once
 // The state of a session at one position. Immutable and cheap to keep.
 //
-// Shares blocks of keys and values with the session that it was taken from, and copies only recurrent states
-// and tokens. Copies of a Snapshot share everything. Immutable: any thread. The pool of the blocks must
+// Shares the blocks of the session that it was taken from, and copies only tokens. Copies of a Snapshot share
+// everything. Immutable: any thread. The pool of the blocks must
 // outlive it; Contents::owner keeps the pool alive.
 
 #include <cstdint>
@@ -11,11 +11,10 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "base/memory/aligned_buffer.h"
 #include "model/config.h"
 #include "quant/delta_state.h"
 #include "quant/kv_dtype.h"
-#include "state/kv_pool.h"
+#include "state/block_pool.h"
 
 namespace moeflux {
 
@@ -33,7 +32,7 @@ struct KvShape {
   friend bool operator==(const KvShape&, const KvShape&) = default;
 };
 
-// Where a layer's recurrent state lies in the memory of all recurrent states. Sizes are 0 for attention
+// Where a layer's recurrent state lies in the block of all recurrent states. Sizes are 0 for attention
 // layers.
 struct RecurrentShape {
   std::uint64_t conv_offset = 0, conv_size = 0;  // floats: [conv_width - 1][conv_dim]
@@ -51,16 +50,24 @@ struct StateShape {
   std::vector<RecurrentShape> recurrent;  // by layer
   std::uint64_t recurrent_size = 0;       // floats, all layers
 
-  // Bytes of the blocks for `positions` positions, and of one side of the recurrent states.
+  // Bytes of the blocks of keys and values for `positions` positions.
   std::uint64_t kv_bytes(std::uint64_t positions) const;
+  // Bytes of the recurrent states of one position, and of their block.
   std::uint64_t recurrent_bytes() const { return recurrent_size * sizeof(float); }
+  std::uint64_t recurrent_block_bytes() const { return BlockPool::block_bytes(recurrent_bytes()); }
+  // Bytes of the blocks of a session that has run `positions` positions and runs no step.
+  std::uint64_t session_bytes(std::uint64_t positions) const {
+    return positions == 0 ? 0 : kv_bytes(positions) + recurrent_block_bytes();
+  }
+  // How many sizes its blocks have.
+  std::uint64_t block_sizes() const;
 };
 StateShape state_shape_of(const ModelConfig& config, KvDtype dtype = KvDtype::f32);
 
 // Keys and values of one layer for kKvBlockPositions positions, each [heads][positions][row words]. KvShape
 // defines the words.
 struct KvBlock {
-  KvBlockRef memory;
+  BlockRef memory;
   float* keys = nullptr;
   float* values = nullptr;  // null if values are parts of the keys (MLA)
 };
@@ -73,7 +80,7 @@ class Snapshot {
     std::vector<TokenId> tokens;
     std::uint32_t tokens_begin = 0;            // position of the first token
     std::vector<std::vector<KvBlock>> blocks;  // by layer, as many as `position` needs
-    HugeBuffer recurrent;                      // one side; empty if no layer has a recurrent state
+    BlockRef recurrent;                        // of all layers; empty: zeros, or no layer has any
   };
   explicit Snapshot(std::shared_ptr<const Contents> contents) : contents_(std::move(contents)) {}
 
@@ -82,9 +89,9 @@ class Snapshot {
   std::uint32_t tokens_begin() const { return contents_->tokens_begin; }
   const Contents& contents() const { return *contents_; }
 
-  // Bytes held only by this snapshot and its copies: recurrent states and tokens.
+  // Bytes that only snapshots of this position need once the session has moved on: recurrent states, tokens.
   std::uint64_t own_bytes() const {
-    return contents_->recurrent.size() + contents_->tokens.size() * sizeof(TokenId);
+    return contents_->recurrent.bytes() + contents_->tokens.size() * sizeof(TokenId);
   }
 
  private:

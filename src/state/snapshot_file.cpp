@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/memory/aligned_buffer.h"
 
 namespace moeflux {
 namespace {
@@ -147,7 +148,7 @@ std::span<const std::byte> take_recurrent(std::span<const std::byte> bytes, cons
 
 // The pool of the blocks, and what keeps it alive.
 struct OwnedPool {
-  KvPool& pool;
+  BlockPool& pool;
   std::shared_ptr<const void> owner;
 };
 
@@ -162,7 +163,7 @@ Result<std::shared_ptr<Snapshot::Contents>> empty_contents(const StateShape& sha
     const KvShape& kv = shape.kv[layer];
     if (kv.heads == 0) continue;
     for (std::size_t b = 0; b < kv_blocks_for(positions); ++b) {
-      MF_TRY(KvBlockRef memory, from.pool.acquire(kv.block_bytes()));
+      MF_TRY(BlockRef memory, from.pool.acquire(kv.block_bytes()));
       memory.set_filled(static_cast<std::uint32_t>(
           std::min<std::uint64_t>(kKvBlockPositions, positions - b * std::uint64_t{kKvBlockPositions})));
       float* const keys = memory.data();
@@ -171,7 +172,7 @@ Result<std::shared_ptr<Snapshot::Contents>> empty_contents(const StateShape& sha
     }
   }
   if (shape.recurrent_size != 0) {
-    MF_TRY(contents->recurrent, HugeBuffer::create(shape.recurrent_bytes()));
+    MF_TRY(contents->recurrent, from.pool.acquire(shape.recurrent_bytes()));
   }
   return contents;
 }
@@ -247,7 +248,7 @@ Result<Snapshot> read_own(std::span<const std::byte> bytes, const StateShape& sh
     const KvShape& kv = shape.kv[layer];
     rest = take_rows(rest, contents->blocks[layer], keys_of(kv), position);
     rest = take_rows(rest, contents->blocks[layer], values_of(kv), position);
-    rest = take_recurrent(rest, shape.recurrent[layer], reinterpret_cast<float*>(contents->recurrent.data()));
+    if (contents->recurrent) rest = take_recurrent(rest, shape.recurrent[layer], contents->recurrent.data());
   }
   return Snapshot(contents);
 }
@@ -347,7 +348,7 @@ class OriginalReader {
       else if (kv.heads != 0)
         read_attention(kv, at, contents->blocks[layer], positions_);
       else
-        read_recurrent(layer, at, reinterpret_cast<float*>(contents->recurrent.data()));
+        read_recurrent(layer, at, contents->recurrent.data());
       at += layer_bytes(shape_, layer, positions_);
     }
     return Snapshot(contents);
@@ -452,18 +453,23 @@ Status write_snapshot(const StateShape& shape, const SnapshotIdentity& identity,
     MF_TRY_STATUS(writer.put_word(word));
   for (const TokenId token : snapshot.tokens()) MF_TRY_STATUS(writer.put_word(token.index()));
   const Snapshot::Contents& contents = snapshot.contents();
+  HugeBuffer zeros;  // nothing writes to its pages, so they take no memory
+  if (!contents.recurrent) {
+    MF_TRY(zeros, HugeBuffer::create(shape.recurrent_bytes()));
+  }
+  const float* const recurrent =
+      contents.recurrent ? contents.recurrent.data() : reinterpret_cast<const float*>(zeros.data());
   for (std::size_t layer = 0; layer < shape.kv.size(); ++layer) {
     const KvShape& kv = shape.kv[layer];
     MF_TRY_STATUS(put_rows(writer, contents.blocks[layer], keys_of(kv), position));
     MF_TRY_STATUS(put_rows(writer, contents.blocks[layer], values_of(kv), position));
-    MF_TRY_STATUS(put_recurrent(writer, shape.recurrent[layer],
-                                reinterpret_cast<const float*>(contents.recurrent.data())));
+    MF_TRY_STATUS(put_recurrent(writer, shape.recurrent[layer], recurrent));
   }
   return writer.finish();
 }
 
 Result<Snapshot> read_snapshot(std::span<const std::byte> bytes, const ModelConfig& config,
-                               const SnapshotIdentity& identity, KvPool& pool, std::uint32_t context,
+                               const SnapshotIdentity& identity, BlockPool& pool, std::uint32_t context,
                                std::shared_ptr<const void> owner) {
   constexpr std::size_t kPrefixBytes = 2 * sizeof(std::uint32_t);
   if (bytes.size() < kPrefixBytes)

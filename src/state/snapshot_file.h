@@ -13,7 +13,7 @@
 #include "base/hash.h"
 #include "base/result.h"
 #include "model/config.h"
-#include "state/kv_pool.h"
+#include "state/block_pool.h"
 #include "state/snapshot.h"
 
 namespace moeflux {
@@ -46,7 +46,7 @@ Status write_snapshot(const StateShape& shape, const SnapshotIdentity& identity,
 // Returns the snapshot in `bytes`, of at most `context` positions. Its blocks come from `pool`, which `owner`
 // keeps alive.
 Result<Snapshot> read_snapshot(std::span<const std::byte> bytes, const ModelConfig& config,
-                               const SnapshotIdentity& identity, KvPool& pool, std::uint32_t context,
+                               const SnapshotIdentity& identity, BlockPool& pool, std::uint32_t context,
                                std::shared_ptr<const void> owner = {});
 
 }  // namespace moeflux

@@ -42,16 +42,16 @@ std::vector<NamedConfig> small_configs() {
   return {{"small qwen", small_qwen_config()}, {"small deepseek", small_deepseek_config()}};
 }
 
-SessionState created(const ModelConfig& config, KvPool& pool, std::uint32_t context) {
+SessionState created(const ModelConfig& config, BlockPool& pool, std::uint32_t context) {
   Result<SessionState> state = SessionState::create(config, pool, context);
   EXPECT_TRUE(state) << state.error().message();
   return *std::move(state);
 }
 
-Snapshot snapshot_at(const ModelConfig& config, KvPool& pool, std::uint32_t position) {
+Snapshot snapshot_at(const ModelConfig& config, BlockPool& pool, std::uint32_t position) {
   SessionState state = created(config, pool, position);
   EXPECT_TRUE(position == 0 || run_step(state, position));
-  return *state.snapshot();
+  return state.snapshot();
 }
 
 Bytes written(const ModelConfig& config, const Snapshot& snapshot) {
@@ -65,7 +65,7 @@ Bytes written(const ModelConfig& config, const Snapshot& snapshot) {
   return bytes;
 }
 
-Result<Snapshot> read(const Bytes& bytes, const ModelConfig& config, KvPool& pool,
+Result<Snapshot> read(const Bytes& bytes, const ModelConfig& config, BlockPool& pool,
                       std::uint32_t context = kContext) {
   return read_snapshot(bytes, config, identity_of_tests(), pool, context);
 }
@@ -84,7 +84,7 @@ void expect_written(const ModelConfig& config, const Snapshot& snapshot, std::ui
 TEST(SnapshotFile, IsWrittenAsDocumented) {
   for (const auto& [name, config] : all_configs())
     for (const std::uint32_t position : kPositions) {
-      KvPool pool(KvPool::kNoBudget);
+      BlockPool pool(BlockPool::kNoBudget);
       const Bytes bytes = written(config, snapshot_at(config, pool, position));
       EXPECT_TRUE(bytes == own_file(config, position)) << name << " at " << position;
       EXPECT_EQ(bytes.size(), snapshot_bytes(state_shape_of(config), position, position));
@@ -95,12 +95,13 @@ TEST(SnapshotFile, HoldsTheSnapshotItWasWrittenFrom) {
   for (const auto& [name, config] : all_configs())
     for (const std::uint32_t position : kPositions) {
       SCOPED_TRACE(fmt::format("{} at {}", name, position));
-      KvPool pool(KvPool::kNoBudget), other(KvPool::kNoBudget);
+      BlockPool pool(BlockPool::kNoBudget), other(BlockPool::kNoBudget);
       const Bytes bytes = written(config, snapshot_at(config, pool, position));
       const Result<Snapshot> again = read(bytes, config, other);
       ASSERT_TRUE(again) << again.error().message();
       expect_written(config, *again, position, 0);
-      EXPECT_EQ(other.used_bytes(), state_shape_of(config).kv_bytes(position));
+      EXPECT_EQ(other.used_bytes(),
+                state_shape_of(config).kv_bytes(position) + state_shape_of(config).recurrent_block_bytes());
       EXPECT_TRUE(written(config, *again) == bytes);
     }
 }
@@ -109,7 +110,7 @@ TEST(SnapshotFile, HoldsOnlyKnownTokens) {
   for (const auto& [name, config] : small_configs())
     for (const std::uint32_t begin : {1u, 200u, 299u, 300u}) {
       SCOPED_TRACE(fmt::format("{} from {}", name, begin));
-      KvPool pool(KvPool::kNoBudget);
+      BlockPool pool(BlockPool::kNoBudget);
       const Bytes bytes = own_file(config, 300, begin);
       EXPECT_EQ(bytes.size(), snapshot_bytes(state_shape_of(config), 300, 300 - begin));
       const Result<Snapshot> snapshot = read(bytes, config, pool);
@@ -123,7 +124,7 @@ TEST(SnapshotFile, CanBeContinuedWithoutACopy) {
   for (const auto& [name, config] : small_configs())
     for (const std::uint32_t position : {1u, 255u, 256u, 600u}) {
       SCOPED_TRACE(fmt::format("{} at {}", name, position));
-      KvPool pool(KvPool::kNoBudget);
+      BlockPool pool(BlockPool::kNoBudget);
       const Result<Snapshot> snapshot = read(own_file(config, position), config, pool);
       ASSERT_TRUE(snapshot) << snapshot.error().message();
       SessionState first = created(config, pool, kContext), second = created(config, pool, kContext);
@@ -140,7 +141,7 @@ TEST(SnapshotFile, CanBeContinuedWithoutACopy) {
 }
 
 TEST(SnapshotFile, FillsTheContextToItsLastPosition) {
-  KvPool pool(KvPool::kNoBudget);
+  BlockPool pool(BlockPool::kNoBudget);
   EXPECT_TRUE(read(own_file(small_qwen_config(), 300), small_qwen_config(), pool, 300));
   EXPECT_TRUE(read(original_file(small_qwen_config(), 2, 300).bytes, small_qwen_config(), pool, 300));
 }
@@ -159,7 +160,7 @@ TEST(SnapshotFile, ComesInPiecesInOrder) {
     std::uint32_t position;
   };
   for (const Case& large : {Case{large_qwen_config(), 10}, Case{tiny_deepseek_config(), 5000}}) {
-    KvPool pool(KvPool::kNoBudget);
+    BlockPool pool(BlockPool::kNoBudget);
     const Snapshot snapshot = snapshot_at(large.config, pool, large.position);
     Bytes bytes;
     int pieces = 0;
@@ -176,7 +177,7 @@ TEST(SnapshotFile, ComesInPiecesInOrder) {
 }
 
 TEST(SnapshotFile, IsWrittenWithoutCopyingTheState) {
-  KvPool pool(KvPool::kNoBudget);
+  BlockPool pool(BlockPool::kNoBudget);
   const StateShape shape = state_shape_of(large_qwen_config());
   const Snapshot snapshot = snapshot_at(large_qwen_config(), pool, 8000);
   const AllocationCounter counter;
@@ -186,7 +187,7 @@ TEST(SnapshotFile, IsWrittenWithoutCopyingTheState) {
 }
 
 TEST(SnapshotFile, StopsAtTheFirstErrorOfItsSink) {
-  KvPool pool(KvPool::kNoBudget);
+  BlockPool pool(BlockPool::kNoBudget);
   const ModelConfig config = tiny_deepseek_config();
   const Snapshot snapshot = snapshot_at(config, pool, 5000);
   for (int good = 0; good < 4; ++good) {
@@ -205,8 +206,8 @@ TEST(SnapshotFile, StopsAtTheFirstErrorOfItsSink) {
 TEST(SnapshotFile, KeepsTheOwnerOfThePoolAlive) {
   for (const Bytes& bytes :
        {own_file(small_qwen_config(), 5), original_file(small_qwen_config(), 1, 5).bytes}) {
-    auto pool = std::make_shared<KvPool>(KvPool::kNoBudget);
-    const std::weak_ptr<KvPool> watched = pool;
+    auto pool = std::make_shared<BlockPool>(BlockPool::kNoBudget);
+    const std::weak_ptr<BlockPool> watched = pool;
     {
       const Result<Snapshot> snapshot =
           read_snapshot(bytes, small_qwen_config(), identity_of_tests(), *pool, kContext, pool);
@@ -242,19 +243,20 @@ TEST(SnapshotImport, HasTheOriginalsStateAndNoTokens) {
   for (const Import& import : imports)
     for (const std::uint32_t position : kPositions) {
       SCOPED_TRACE(fmt::format("{} at {}", import.name, position));
-      KvPool pool(KvPool::kNoBudget);
+      BlockPool pool(BlockPool::kNoBudget);
       const Result<Snapshot> snapshot = read(import.at(position).bytes, import.config, pool);
       ASSERT_TRUE(snapshot) << snapshot.error().message();
       expect_written(import.config, *snapshot, position, position);
       EXPECT_THAT(snapshot->tokens(), IsEmpty());
-      EXPECT_EQ(pool.used_bytes(), state_shape_of(import.config).kv_bytes(position));
+      EXPECT_EQ(pool.used_bytes(), state_shape_of(import.config).kv_bytes(position) +
+                                       state_shape_of(import.config).recurrent_block_bytes());
     }
 }
 
 TEST(SnapshotImport, IsWrittenAsVersion3WithTheTokensSince) {
   for (const Import& import : small_imports()) {
     SCOPED_TRACE(import.name);
-    KvPool pool(KvPool::kNoBudget);
+    BlockPool pool(BlockPool::kNoBudget);
     SessionState state = created(import.config, pool, kContext);
     {
       const Result<Snapshot> snapshot = read(import.at(300).bytes, import.config, pool);
@@ -263,7 +265,7 @@ TEST(SnapshotImport, IsWrittenAsVersion3WithTheTokensSince) {
     }
     EXPECT_EQ(state.tokens_begin(), 300u);
     ASSERT_TRUE(run_step(state, 20));
-    EXPECT_TRUE(written(import.config, *state.snapshot()) == own_file(import.config, 320, 300));
+    EXPECT_TRUE(written(import.config, state.snapshot()) == own_file(import.config, 320, 300));
   }
 }
 
@@ -272,7 +274,7 @@ TEST(SnapshotImport, IsWrittenAsVersion3WithTheTokensSince) {
 // The pool has no room, so the test fails if anything is allocated before all checks are done.
 Error refused(const Bytes& bytes, const ModelConfig& config, std::uint32_t context = kContext,
               const SnapshotIdentity& identity = identity_of_tests()) {
-  KvPool pool(0);
+  BlockPool pool(0);
   // An exact copy, so that AddressSanitizer detects reads beyond the end.
   const Bytes exact(bytes.begin(), bytes.end());
   const Result<Snapshot> snapshot = read_snapshot(exact, config, identity, pool, context);
@@ -360,7 +362,7 @@ TEST(SnapshotFileRefusal, ShapeMismatchNamesTheFieldOfTheOriginalsHeader) {
         Bytes bytes = import.at(3).bytes;
         put_at(bytes, 4 * field.word, wrong);
         if (expected == kAny) {
-          KvPool pool(KvPool::kNoBudget);
+          BlockPool pool(BlockPool::kNoBudget);
           EXPECT_TRUE(read(bytes, import.config, pool));
         } else {
           EXPECT_REFUSED(refused(bytes, import.config), ErrorCode::shape_mismatch,
@@ -465,7 +467,7 @@ TEST(SnapshotFileRefusal, TruncatedIsALengthBeyondTheFileAndAllocatesNothing) {
   const Bytes bytes = own_file_with(config, 52, 1'000'000'000u);
   OriginalFile original = original_file(config, 2, 3);
   put_at(original.bytes, original.lengths_at[0], 1'000'000'000);
-  KvPool pool(KvPool::kNoBudget);
+  BlockPool pool(BlockPool::kNoBudget);
   const AllocationCounter counter;
   for (const std::span<const std::byte> claim :
        {std::span(bytes), std::span(std::as_const(original.bytes))}) {
@@ -547,7 +549,7 @@ TEST(SnapshotFileRefusal, TokenOutOfRangeIsATokenOutsideTheVocabulary) {
   for (const std::uint32_t token : {96u, ~0u})
     EXPECT_REFUSED(refused(own_file_with(config, 64 + 4, token), config), ErrorCode::token_out_of_range,
                    States(token, "position 1", 96));
-  KvPool pool(KvPool::kNoBudget);
+  BlockPool pool(BlockPool::kNoBudget);
   EXPECT_TRUE(read(own_file_with(config, 64 + 4, 95u), config, pool));
 }
 
@@ -556,11 +558,12 @@ TEST(SnapshotFileRefusal, OutOfMemoryLeavesNothingInThePool) {
     const StateShape shape = state_shape_of(config);
     const Bytes files[] = {own_file(config, 300), original_file(config, 2, 300).bytes};
     for (const Bytes& bytes : files)
-      for (std::uint64_t budget = 0; budget <= shape.kv_bytes(300); budget += shape.kv_bytes(300) / 4) {
-        KvPool pool(budget);
+      for (std::uint64_t budget = 0; budget <= shape.session_bytes(300);
+           budget += shape.session_bytes(300) / 4) {
+        BlockPool pool(budget);
         {
           const Result<Snapshot> snapshot = read(bytes, config, pool);
-          EXPECT_EQ(snapshot.has_value(), budget == shape.kv_bytes(300)) << name << ", " << budget;
+          EXPECT_EQ(snapshot.has_value(), budget == shape.session_bytes(300)) << name << ", " << budget;
           if (!snapshot) {
             EXPECT_EQ(name_of(snapshot.error().code()), "out_of_memory");
             EXPECT_EQ(pool.used_bytes(), 0u);

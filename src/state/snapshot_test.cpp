@@ -44,20 +44,20 @@ TEST(StateShape, CountsWholeBlocksLikeThePool) {
   EXPECT_EQ(qwen.kv[1].block_bytes(), 256u * (32 + 32) * 4);
   EXPECT_EQ(deepseek.kv[0].block_bytes(), 256u * (64 + 16) * 4);
   EXPECT_EQ(qwen.kv_bytes(0), 0u);
-  EXPECT_EQ(qwen.kv_bytes(1), KvPool::block_bytes(256 * 64 * 4));
+  EXPECT_EQ(qwen.kv_bytes(1), BlockPool::block_bytes(256 * 64 * 4));
   EXPECT_EQ(qwen.kv_bytes(256), qwen.kv_bytes(1));
   EXPECT_EQ(qwen.kv_bytes(257), 2 * qwen.kv_bytes(1));
-  EXPECT_EQ(deepseek.kv_bytes(600), 2 * 3 * KvPool::block_bytes(256 * 80 * 4));
+  EXPECT_EQ(deepseek.kv_bytes(600), 2 * 3 * BlockPool::block_bytes(256 * 80 * 4));
 }
 
-Snapshot snapshot_at(KvPool& pool, std::uint32_t position, std::shared_ptr<const void> owner = {}) {
+Snapshot snapshot_at(BlockPool& pool, std::uint32_t position, std::shared_ptr<const void> owner = {}) {
   Result<SessionState> state = SessionState::create(small_qwen_config(), pool, 1000);
   EXPECT_TRUE(state && run_step(*state, position));
-  return *state->snapshot(std::move(owner));
+  return state->snapshot(std::move(owner));
 }
 
 TEST(Snapshot, HasThePositionAndTokensOfItsSession) {
-  KvPool pool(KvPool::kNoBudget);
+  BlockPool pool(BlockPool::kNoBudget);
   const Snapshot snapshot = snapshot_at(pool, 300);
   EXPECT_EQ(snapshot.position(), 300u);
   EXPECT_EQ(snapshot.tokens_begin(), 0u);
@@ -65,15 +65,15 @@ TEST(Snapshot, HasThePositionAndTokensOfItsSession) {
 }
 
 TEST(Snapshot, OwnsRecurrentStatesAndTokensAndSharesTheRest) {
-  KvPool pool(KvPool::kNoBudget);
+  BlockPool pool(BlockPool::kNoBudget);
   const Snapshot snapshot = snapshot_at(pool, 300);
   const StateShape shape = state_shape_of(small_qwen_config());
   EXPECT_EQ(snapshot.own_bytes(), shape.recurrent_bytes() + 300 * sizeof(TokenId));
-  EXPECT_EQ(pool.used_bytes(), shape.kv_bytes(300));
+  EXPECT_EQ(pool.used_bytes(), shape.session_bytes(300));
 }
 
 TEST(Snapshot, CopiesShareTheirContents) {
-  KvPool pool(KvPool::kNoBudget);
+  BlockPool pool(BlockPool::kNoBudget);
   std::optional<Snapshot> snapshot = snapshot_at(pool, 300);
   const std::uint64_t used = pool.used_bytes();
   const Snapshot copy = *snapshot;
@@ -86,14 +86,14 @@ TEST(Snapshot, CopiesShareTheirContents) {
 }
 
 TEST(Snapshot, KeepsThePoolAliveUntilItsBlocksAreReturned) {
-  auto pool = std::make_shared<KvPool>(KvPool::kNoBudget);
-  const std::weak_ptr<KvPool> watched = pool;
+  auto pool = std::make_shared<BlockPool>(BlockPool::kNoBudget);
+  const std::weak_ptr<BlockPool> watched = pool;
   std::optional<Snapshot> snapshot = snapshot_at(*pool, 300, pool);
   std::optional<Snapshot> copy = snapshot;
   pool.reset();
   snapshot.reset();
   ASSERT_FALSE(watched.expired());
-  EXPECT_EQ(watched.lock()->used_bytes(), state_shape_of(small_qwen_config()).kv_bytes(300));
+  EXPECT_EQ(watched.lock()->used_bytes(), state_shape_of(small_qwen_config()).session_bytes(300));
   copy.reset();  // the contract of the pool: all blocks are returned before it is destroyed
   EXPECT_TRUE(watched.expired());
 }

@@ -34,7 +34,7 @@ def without_numbers(screen: str) -> str:
     for line in screen.split("\n"):
         line = re.sub(r"^moeflux [\d.]+ · \w+ ·", "moeflux V · ISA ·", line)
         line = re.sub(r"^(experts +room for .*) · .*$", r"\1 · DRIVE", line)  # depends on the machine
-        if "tok/s" in line or line.startswith(("memory", "kv cache", "positions", "experts")):
+        if "tok/s" in line or line.startswith(("memory", "state", "positions", "experts")):
             line = re.sub(r"\b\d+(?:[.,]\d+)*( [kKMGT]?B\b)?", lambda number: "N B" if number[1] else "N", line)
         lines.append(line)
     return "\n".join(lines)

@@ -39,7 +39,7 @@ struct Model {
   explicit Model(ModelConfig of) : config(std::move(of)), shape(state_shape_of(config)) {}
   ModelConfig config;
   StateShape shape;
-  KvPool pool{KvPool::kNoBudget};  // every input reuses its memory
+  BlockPool pool{BlockPool::kNoBudget};  // every input reuses its memory
 };
 
 template <class T>
@@ -79,7 +79,7 @@ void require_coherent(const Model& model, const Snapshot& snapshot, std::uint32_
   MF_REQUIRE(version == 3 || snapshot.tokens().empty(), "the original keeps no tokens");
   for (const TokenId token : snapshot.tokens())
     MF_REQUIRE(token.index() < model.config.vocabulary, "a token is in the vocabulary");
-  MF_REQUIRE(model.pool.used_bytes() == model.shape.kv_bytes(position),
+  MF_REQUIRE(model.pool.used_bytes() == model.shape.kv_bytes(position) + model.shape.recurrent_block_bytes(),
              "a snapshot has the blocks that its position needs");
   for (const std::vector<KvBlock>& blocks : snapshot.contents().blocks) {
     std::uint64_t filled = 0;

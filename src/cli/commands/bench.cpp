@@ -266,6 +266,7 @@ Result<std::string> bench_model(FileSystem& files, const BenchFlags& flags, cons
   }
   MF_TRY(const RoutingChoice routing_choice, parse_routing(flags.routing));
   if (options.context == 0) options.context = std::max(1u, flags.prompt) + flags.decode;
+  options.sessions = flags.batch;
   MF_TRY(const ChosenModel model, choose_model_with_bar(files, {flags.model, ""}, places, log));
   Limits limits;
   std::unique_ptr<RoutingOverride> routing;

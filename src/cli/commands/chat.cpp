@@ -289,7 +289,7 @@ void Chat::show_statistics() {
   std::string page = fmt::format("positions {} of {}, {} checkpoint{}\n", with_thousands(session.position()),
                                  with_thousands(session.context()), session.checkpoint_count(),
                                  session.checkpoint_count() == 1 ? "" : "s");
-  page += fmt::format("kv cache  {} in use\n", human_bytes(talk_.engine().kv_pool().used_bytes()));
+  page += fmt::format("state     {} in use\n", human_bytes(talk_.engine().state_pool().used_bytes()));
   page += "memory    " + memory_line(talk_.engine().memory_plan());
   page += "\nexperts   " + streaming_line(talk_.engine().streaming());
   if (last_) page += "\nlast      " + statistics_line(*last_, talk_.engine().streaming());

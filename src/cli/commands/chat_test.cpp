@@ -154,7 +154,7 @@ TEST_F(Chatting, KeepsAnInterruptedAnswer) {
   EXPECT_THAT(script.written, Not(HasSubstr("will last.")));
   EXPECT_THAT(script.notes.at(0), States("tokens", "tok/s", "stopped"));
   EXPECT_THAT(chat->conversation().messages().back()["content"].get<std::string>(), HasSubstr("brave fox"));
-  EXPECT_THAT(script.notes.at(1), States("positions", 512, "kv cache", "memory", "experts", "stopped"));
+  EXPECT_THAT(script.notes.at(1), States("positions", 512, "state", "memory", "experts", "stopped"));
 }
 
 TEST_F(Chatting, LeavesAtTheSecondCtrlC) {

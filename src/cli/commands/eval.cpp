@@ -75,6 +75,7 @@ Result<Verdict> run_eval(FileSystem& files, const EvalFlags& flags, LogSink& log
   const std::uint64_t chunk = flags.chunk == 0 ? prompt : std::min<std::uint64_t>(flags.chunk, prompt);
   options.context = clamped(prompt + golden.greedy.size());
   options.step_rows = clamped(chunk * flags.batch);
+  options.sessions = flags.batch;
 
   MF_TRY(const TracedEngine engine, TracedEngine::open(files, std::move(model), options, flags.engine.trace));
   if (!flags.json) log.write(LogLevel::info, "memory: " + engine->memory_plan().describe());

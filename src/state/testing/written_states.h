@@ -152,7 +152,8 @@ inline std::vector<std::uint32_t> bits_of(SessionState& state) {
 
 inline std::vector<std::uint32_t> bits_of(const StateShape& shape, const Snapshot& snapshot) {
   const Snapshot::Contents& contents = snapshot.contents();
-  const auto* const recurrent = reinterpret_cast<const float*>(contents.recurrent.data());
+  const std::vector<float> zeros(shape.recurrent_size);
+  const float* const recurrent = contents.recurrent ? contents.recurrent.data() : zeros.data();
   return bits_of(
       shape, contents.position,
       [&](std::uint32_t layer) { return std::span<const KvBlock>(contents.blocks[layer]); },
