@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """speed_bench.py PROGRAM [--folder DIR] [--rounds N] [--only WORD] [--json FILE] [--instructions]
-               [--against NAME=DECODE,PROMPT ...]
+               [--against NAME=DECODE,PROMPT ...] [--busy N]
 
 Measures the speed of a model in memory, and how much of the machine's limits that is: 12 layers in the shapes
 of Qwen3.5-35B-A3B with a vocabulary of 32,768, 476 MB of weights per token. It covers decoding and prompts,
@@ -10,13 +10,15 @@ floats and (int8) as bytes. docs/performance.md has results.
 Each line is a separate process that measures memory and products next to the model. Rounds are interleaved
 and numbers are medians of the rounds, so host load affects all lines alike. The model is written once, to DIR
 (build/bench). --json writes all numbers with the facts of the machine. --against compares the lines of one
-thread with the tokens per second of another program, which you measured on the same machine.
+thread with the tokens per second of another program, which you measured on the same machine. --busy measures
+each line a second time beside N processes that compute without end, at the same priority.
 
 --instructions counts instructions per function with callgrind instead, for machines whose timing is too
 noisy: Tern, with the kernels for AVX2 (valgrind does not support AVX-512).
 """
 
 import argparse
+import contextlib
 import json
 import pathlib
 import platform
@@ -97,6 +99,17 @@ def measure(program: str, model: pathlib.Path, options: list[str]) -> dict:
     return json.loads(run(program, "bench", str(model), "--json", "--warm-up", "1", *repeat, *options))
 
 
+@contextlib.contextmanager
+def busy(processes: int):
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+
+
 def rate_of(name: str, found: dict) -> float:
     return found["prompt" if name.startswith("prompt") else "decode"]["tokens_per_second"]
 
@@ -105,7 +118,7 @@ def of_limit(name: str, found: dict) -> float:
     return found["memory_fraction" if CASES[name][1] == "memory" else "compute_fraction"]
 
 
-def show(name: str, rounds: list[dict], rivals: list[str]) -> dict:
+def show(name: str, rounds: list[dict], busy_rounds: list[dict], rivals: list[str]) -> dict:
     rate = statistics.median(rate_of(name, found) for found in rounds)
     part = statistics.median(of_limit(name, found) for found in rounds)
     limit = "the memory's rate" if CASES[name][1] == "memory" else "the products' rate"
@@ -115,8 +128,13 @@ def show(name: str, rounds: list[dict], rivals: list[str]) -> dict:
             who, rates = rival.rsplit("=", 1)
             theirs = rates.split(",")[0 if "decode" in name else -1]
             text += f"   {rate / float(theirs):.2f} x {who}"
+    shown = {"tokens_per_second": rate, "of_limit": part, "rounds": rounds}
+    if busy_rounds:
+        shown["busy"] = busy_rounds
+        shown["of_quiet"] = statistics.median(rate_of(name, found) for found in busy_rounds) / rate
+        text += f"   {shown['of_quiet']:.2f} of it when busy"
     print(text, flush=True)
-    return {"tokens_per_second": rate, "of_limit": part, "rounds": rounds}
+    return shown
 
 
 def count_instructions(program: str, folder: pathlib.Path) -> dict:
@@ -150,6 +168,7 @@ def main() -> int:
     parser.add_argument("--only", default="")
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--against", action="append", default=[])
+    parser.add_argument("--busy", type=int, default=0)
     parser.add_argument("--instructions", action="store_true")
     arguments = parser.parse_args()
     result = {"machine": machine()}
@@ -159,10 +178,14 @@ def main() -> int:
         model = make_model(arguments.program, arguments.folder)
         names = [name for name in CASES if arguments.only in name]
         rounds = {name: [] for name in names}
+        busy_rounds = {name: [] for name in names}
         for _ in range(arguments.rounds):
             for name in names:
                 rounds[name].append(measure(arguments.program, model, CASES[name][0]))
-        result["cases"] = {name: show(name, rounds[name], arguments.against) for name in names}
+                if arguments.busy != 0:
+                    with busy(arguments.busy):
+                        busy_rounds[name].append(measure(arguments.program, model, CASES[name][0]))
+        result["cases"] = {name: show(name, rounds[name], busy_rounds[name], arguments.against) for name in names}
     if arguments.json:
         arguments.json.write_text(json.dumps(result, indent=2) + "\n")
     return 0

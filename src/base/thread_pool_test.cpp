@@ -7,6 +7,7 @@
 #include <atomic>
 #include <limits>
 #include <numeric>
+#include <thread>
 #include <vector>
 
 #include "base/testing/expect_contract.h"
@@ -48,7 +49,7 @@ class ThreadPoolOfEverySize : public testing::TestWithParam<unsigned> {
 INSTANTIATE_TEST_SUITE_P(, ThreadPoolOfEverySize, testing::Values(1u, 2u, 3u, 8u),
                          [](const auto& size) { return "Threads" + std::to_string(size.param); });
 
-TEST_P(ThreadPoolOfEverySize, RunsTheJobOnceOnEachWorker) {
+TEST_P(ThreadPoolOfEverySize, RunsTheJobOnceForEachThread) {
   ASSERT_EQ(pool_.threads(), GetParam());
   std::vector<int> calls(pool_.threads(), 0);
   for (int round = 1; round <= 200; ++round) {
@@ -57,24 +58,69 @@ TEST_P(ThreadPoolOfEverySize, RunsTheJobOnceOnEachWorker) {
   }
 }
 
-TEST_P(ThreadPoolOfEverySize, UsesTheCallerAsWorkerZero) {
-  std::thread::id zero;
-  pool_.run([&](unsigned worker) {
-    if (worker == 0) zero = std::this_thread::get_id();
-  });
-  EXPECT_EQ(zero, std::this_thread::get_id());
+TEST_P(ThreadPoolOfEverySize, NamesTheThreadThatRunsAPiece) {
+  std::vector<std::thread::id> ids(pool_.threads());
+  std::vector<std::atomic<int>> running(pool_.threads());
+  ids[0] = std::this_thread::get_id();
+  for (int round = 0; round < 50; ++round)
+    pool_.run_pieces(40, [&](std::uint32_t, unsigned worker) {
+      EXPECT_EQ(running[worker].fetch_add(1), 0) << "one call at a time";
+      if (ids[worker] == std::thread::id()) ids[worker] = std::this_thread::get_id();
+      EXPECT_EQ(ids[worker], std::this_thread::get_id());
+      running[worker].fetch_sub(1);
+    });
+}
+
+TEST_P(ThreadPoolOfEverySize, RunsEveryPieceOnce) {
+  for (const std::uint32_t pieces : {0u, 1u, 2u, 7u, 8u, 9u, 1000u}) {
+    for (int round = 0; round < 20; ++round) {
+      std::vector<std::atomic<int>> calls(pieces);
+      pool_.run_pieces(pieces, [&](std::uint32_t piece, unsigned) { ++calls[piece]; });
+      EXPECT_TRUE(std::ranges::all_of(calls, [](const auto& count) { return count == 1; })) << pieces;
+    }
+  }
 }
 
 TEST_P(ThreadPoolOfEverySize, CoversEveryIndexOnceInParallelFor) {
   for (const std::uint64_t count : {0u, 1u, 2u, 7u, 8u, 1000u}) {
+    const std::uint32_t most = pool_.threads() == 1 ? 1 : pool_.threads() * ThreadPool::kPartsPerThread;
+    const auto parts = static_cast<std::uint32_t>(std::min<std::uint64_t>(count, most));
     std::vector<int> visits(count, 0);
-    pool_.parallel_for(count, [&](std::uint64_t begin, std::uint64_t end, unsigned worker) {
-      const IndexRange expected = split_range(count, pool_.threads(), worker);
-      EXPECT_EQ((IndexRange{begin, end}), expected);
+    pool_.parallel_for(count, [&](std::uint64_t begin, std::uint64_t end, unsigned) {
       EXPECT_LT(begin, end);
+      bool is_part = false;
+      for (std::uint32_t part = 0; part < parts; ++part)
+        is_part |= split_range(count, parts, part) == IndexRange{begin, end};
+      EXPECT_TRUE(is_part) << begin << " to " << end;
       for (std::uint64_t i = begin; i < end; ++i) ++visits[i];
     });
     EXPECT_EQ(visits, std::vector<int>(count, 1));
+  }
+}
+
+// A thread that the system does not run holds up nothing but the piece that it has begun.
+TEST(ThreadPool, TakesThePiecesOfALateThread) {
+  ThreadPool pool(4);
+  std::atomic<int> others = 0;
+  pool.run_pieces(400, [&](std::uint32_t piece, unsigned) {
+    if (piece == 100)  // the first of the second share; its thread is late until all other pieces are done
+      while (others < 399) std::this_thread::yield();
+    else
+      ++others;
+  });
+  EXPECT_EQ(others, 399);
+}
+
+TEST(ThreadPool, RunsInQuickSuccessionDoNotMix) {
+  ThreadPool pool(8);
+  for (std::uint32_t round = 0; round < 5000; ++round) {
+    const std::uint32_t pieces = 1 + round % 13;
+    std::atomic<std::uint32_t> calls = 0;
+    pool.run_pieces(pieces, [&calls, pieces](std::uint32_t piece, unsigned) {
+      EXPECT_LT(piece, pieces);
+      ++calls;
+    });
+    ASSERT_EQ(calls, pieces);
   }
 }
 

@@ -31,14 +31,8 @@ void CpuOps::region(std::uint64_t count,
     pool_->parallel_for(count, body);
 }
 
-void CpuOps::run_on_all(FunctionRef<void(unsigned worker)> body) {
-  if (!is_measuring()) pool_->run(body);
-}
-
-void CpuOps::each_task(std::uint64_t tasks, FunctionRef<void(std::uint64_t task, unsigned worker)> body) {
-  run_on_all([&](unsigned worker) {
-    for (std::uint64_t task = worker; task < tasks; task += threads_) body(task, worker);
-  });
+void CpuOps::each_task(std::uint64_t tasks, FunctionRef<void(std::uint32_t task, unsigned worker)> body) {
+  if (!is_measuring()) pool_->run_pieces(static_cast<std::uint32_t>(tasks), body);
 }
 
 void CpuOps::each_row(std::uint32_t rows, FunctionRef<void(std::uint32_t row)> body) {
@@ -118,31 +112,51 @@ void CpuOps::sigmoid_gate(Heads x, Heads gate, Heads y) {
   });
 }
 
-// Channels are split among the threads; each takes the rows of a segment in order.
+// The segments in two groups, so that work on recurrent states can be split by its amount.
+struct CpuOps::ByLength {
+  std::span<const RecurrentSegment*> many_rows, one_row;
+};
+
+CpuOps::ByLength CpuOps::by_length(std::span<const RecurrentSegment> segments) {
+  const std::span<const RecurrentSegment*> all = take_host<const RecurrentSegment*>(segments.size());
+  std::size_t many = 0, one = all.size();
+  for (const RecurrentSegment& segment : segments) (segment.rows == 1 ? all[--one] : all[many++]) = &segment;
+  return {all.first(many), all.subspan(many)};
+}
+
+// A task is some channels of a segment, for its rows in order.
 void CpuOps::conv(std::span<const RecurrentSegment> segments, Rows x, std::span<const float> weight,
                   std::uint32_t width, Rows y) {
   MF_REQUIRE(weight.size() == std::uint64_t{x.cols} * width, "one weight per channel and position");
-  constexpr std::uint32_t kChannels = 64;  // per task: whole cache lines
-  const std::uint32_t tasks = (x.cols + kChannels - 1) / kChannels;
-  region(segments.size() * tasks, [&](std::uint64_t begin, std::uint64_t end, unsigned) {
-    for (std::uint64_t i = begin, next = 0; i < end; i = next) {
-      next = std::min(end, (i / tasks + 1) * tasks);  // within one segment
-      const RecurrentSegment& segment = segments[i / tasks];
-      const auto first = static_cast<std::uint32_t>(i % tasks) * kChannels;
-      ConvArgs args;
-      args.x = x.row(segment.first_row) + first;
-      args.x_stride = x.stride;
-      args.rows = segment.rows;
-      args.channels = std::min(static_cast<std::uint32_t>(next - i) * kChannels, x.cols - first);
-      args.width = width;
-      args.weight = weight.data() + std::uint64_t{first} * width;
-      args.state_in = segment.before + first;
-      args.state_out = segment.after + first;
-      args.state_stride = x.cols;
-      args.y = y.row(segment.first_row) + first;
-      args.y_stride = y.stride;
-      kernels_->delta_net->conv(args);
-    }
+  constexpr std::uint32_t kChannels = 64;  // whole cache lines
+  const std::uint32_t units = divide_up(x.cols, kChannels);
+  const auto run = [&](const RecurrentSegment& segment, std::uint32_t part, std::uint32_t parts) {
+    const IndexRange range = split_range(units, parts, part);
+    const auto first = static_cast<std::uint32_t>(range.begin) * kChannels;
+    ConvArgs args;
+    args.x = x.row(segment.first_row) + first;
+    args.x_stride = x.stride;
+    args.rows = segment.rows;
+    args.channels = std::min(static_cast<std::uint32_t>(range.size()) * kChannels, x.cols - first);
+    args.width = width;
+    args.weight = weight.data() + std::uint64_t{first} * width;
+    args.state_in = segment.before + first;
+    args.state_out = segment.after + first;
+    args.state_stride = x.cols;
+    args.y = y.row(segment.first_row) + first;
+    args.y_stride = y.stride;
+    kernels_->delta_net->conv(args);
+  };
+  const Scope scope(*this);
+  const auto [many_rows, one_row] = by_length(segments);
+  const std::uint32_t parts_of_many = std::min(units, parts_of_shares());
+  const std::uint32_t parts_of_one = std::min(
+      units, divide_up(threads_, static_cast<std::uint32_t>(std::max<std::size_t>(1, one_row.size()))));
+  const std::size_t long_tasks = many_rows.size() * parts_of_many;
+  each_task(long_tasks + one_row.size() * parts_of_one, [&](std::uint32_t task, unsigned) {
+    if (task < long_tasks) return run(*many_rows[task / parts_of_many], task % parts_of_many, parts_of_many);
+    const auto rest = static_cast<std::uint32_t>(task - long_tasks);
+    run(*one_row[rest / parts_of_one], rest % parts_of_one, parts_of_one);
   });
 }
 
@@ -155,20 +169,15 @@ void CpuOps::decay_beta(Rows a, Rows b, std::span<const float> rate, std::span<c
   });
 }
 
-// All heads of single-row segments, as in decoding, go to the kernel together.
+// A task is a head of a segment with several rows, or many heads of single-row segments, as in decoding,
+// which go to the kernel together.
 void CpuOps::delta_rule(std::span<const RecurrentSegment> segments, const DeltaRuleShape& shape,
                         Heads queries, Heads keys, Heads values, Rows decay, Rows beta, Heads y) {
   const Scope scope(*this);
   const std::uint32_t sharing = shape.value_heads / shape.key_heads;
   const std::uint64_t state_size = std::uint64_t{shape.key_dim} * shape.value_dim;
-  const std::span<DeltaHead> heads = take_host<DeltaHead>(segments.size() * shape.value_heads);
-  const auto segment_of = [&](std::uint64_t i) -> const RecurrentSegment& {
-    return segments[i / shape.value_heads];
-  };
-  const auto first_row_of = [&](std::uint64_t i) {
-    const RecurrentSegment& segment = segment_of(i);
+  const auto first_row_of = [&](const RecurrentSegment& segment, std::uint32_t head) {
     const std::uint32_t row = segment.first_row;
-    const std::uint64_t head = i % shape.value_heads;
     return DeltaHead{queries.head(row, head / sharing),
                      keys.head(row, head / sharing),
                      values.head(row, head),
@@ -178,11 +187,8 @@ void CpuOps::delta_rule(std::span<const RecurrentSegment> segments, const DeltaR
                      segment.after + head * state_size,
                      y.head(row, head)};
   };
-  const auto run_rows = [&](std::uint64_t i) {
-    const RecurrentSegment& segment = segment_of(i);
-    const std::uint64_t head = i % shape.value_heads;
-    const DeltaHead first = first_row_of(i);
-    DeltaRuleArgs args = rule_of_head(first, shape.key_dim, shape.value_dim);
+  const auto run_rows = [&](const RecurrentSegment& segment, std::uint32_t head) {
+    DeltaRuleArgs args = rule_of_head(first_row_of(segment, head), shape.key_dim, shape.value_dim);
     args.query_stride = queries.stride;
     args.key_stride = keys.stride;
     args.value_stride = values.stride;
@@ -194,16 +200,18 @@ void CpuOps::delta_rule(std::span<const RecurrentSegment> segments, const DeltaR
     args.y_stride = y.stride;
     kernels_->delta_net->delta_rule(args);
   };
-  region(heads.size(), [&](std::uint64_t begin, std::uint64_t end, unsigned) {
-    for (std::uint64_t i = begin; i < end;) {
-      if (segment_of(i).rows != 1) {
-        run_rows(i++);
-        continue;
-      }
-      const std::uint64_t first = i;
-      for (; i < end && segment_of(i).rows == 1; ++i) heads[i] = first_row_of(i);
-      kernels_->delta_net->delta_step({&heads[first], i - first, shape.key_dim, shape.value_dim});
-    }
+  const auto [many_rows, one_row] = by_length(segments);
+  const std::span<DeltaHead> heads = take_host<DeltaHead>(segments.size() * shape.value_heads);
+  const std::uint64_t decode_heads = one_row.size() * std::uint64_t{shape.value_heads};
+  const auto parts = static_cast<std::uint32_t>(std::min<std::uint64_t>(decode_heads, parts_of_shares()));
+  const std::size_t long_tasks = many_rows.size() * shape.value_heads;
+  each_task(long_tasks + parts, [&](std::uint32_t task, unsigned) {
+    if (task < long_tasks) return run_rows(*many_rows[task / shape.value_heads], task % shape.value_heads);
+    const IndexRange range = split_range(decode_heads, parts, static_cast<std::uint32_t>(task - long_tasks));
+    for (std::uint64_t i = range.begin; i < range.end; ++i)
+      heads[i] =
+          first_row_of(*one_row[i / shape.value_heads], static_cast<std::uint32_t>(i % shape.value_heads));
+    kernels_->delta_net->delta_step({&heads[range.begin], range.size(), shape.key_dim, shape.value_dim});
   });
 }
 

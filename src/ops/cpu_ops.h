@@ -12,6 +12,7 @@
 #include "base/thread_pool.h"
 #include "kernels/kernel_table.h"
 #include "ops/block_product.h"
+#include "ops/head_attention.h"
 #include "ops/ops.h"
 
 namespace moeflux {
@@ -65,9 +66,16 @@ class CpuOps final : public Ops {
   void hidden_slices(const ExpertVisit& visit, std::size_t v, const Input& x, const Hidden& hidden,
                      unsigned worker, std::uint64_t from, std::uint64_t to);
 
+  struct ByLength;
+  ByLength by_length(std::span<const RecurrentSegment> segments);
+
   bool attends_to_bytes(std::span<const KvSegment> segments) const;
   void attend_rows(std::span<const KvSegment> segments, const AttentionShape& shape,
                    std::uint32_t rows_of_task, Heads queries, Heads y);
+  struct RunningRows;
+  void attend_task(const HeadAttention::Plan& plan, const KvSegment& segment, const HeadRange& heads,
+                   std::uint32_t first_row, std::uint32_t rows, const RunningRows& state, float* scratch,
+                   Heads queries, Heads y);
   void attend_blocks(std::span<const KvSegment> segments, const AttentionShape& shape, Heads queries,
                      Heads y);
 
@@ -76,12 +84,13 @@ class CpuOps final : public Ops {
   // A parallel region: body(begin, end, worker) over parts of 0..count.
   void region(std::uint64_t count,
               FunctionRef<void(std::uint64_t begin, std::uint64_t end, unsigned worker)> body);
-  // body(worker) once on each thread.
-  void run_on_all(FunctionRef<void(unsigned worker)> body);
-  // For tasks of different sizes: body(task, worker), assigned to workers in turn.
-  void each_task(std::uint64_t tasks, FunctionRef<void(std::uint64_t task, unsigned worker)> body);
+  // A parallel region: body(task, worker) for each task below `tasks`.
+  void each_task(std::uint64_t tasks, FunctionRef<void(std::uint32_t task, unsigned worker)> body);
   void each_row(std::uint32_t rows, FunctionRef<void(std::uint32_t row)> body);
   void each_head(const Heads& heads, FunctionRef<void(std::uint32_t row, std::uint32_t head)> body);
+
+  // Into how many parts the work on experts is split.
+  unsigned parts_of_shares() const { return threads_ == 1 ? 1 : threads_ * ThreadPool::kPartsPerThread; }
 
   // take_prepared: the memory of prepare()'s result, uninitialized. prepare_part: fills in columns [first,
   // first + cols) of a row, where `first` is a multiple of kInt8Group.

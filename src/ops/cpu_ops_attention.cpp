@@ -32,6 +32,13 @@ std::uint32_t visible_of(std::uint64_t block, std::uint64_t position) {
 
 }  // namespace
 
+// What a worker keeps for the rows of a task: the max and sum so far of each query, [2][rows][heads], and the
+// results of one block for one row.
+struct CpuOps::RunningRows {
+  float* running;
+  Partial fresh;
+};
+
 void CpuOps::append(std::span<const KvSegment> segments, Heads keys, Heads values) {
   const auto put = [this](const Heads& from, KvDtype dtype, std::uint32_t row, float* block,
                           std::uint64_t place) {
@@ -85,54 +92,60 @@ void CpuOps::attend_rows(std::span<const KvSegment> segments, const AttentionSha
   const HeadAttention::Plan plan{kernels_, shape, dtype_of(segments), attends_to_bytes(segments),
                                  rows_of_task};
   const Rows scratch = take(threads_, plan.scratch_floats());
-  std::uint64_t first_task = 0;
-  for (const KvSegment& segment : segments) {
-    const std::uint32_t row_tasks = divide_up(segment.rows, rows_of_task);
-    // Later rows see more positions, so tasks are assigned in turn, and the turn continues over segments.
-    each_task(first_task + std::uint64_t{row_tasks} * ranges.count, [&](std::uint64_t dealt,
-                                                                        unsigned worker) {
-      if (dealt < first_task) return;
-      const std::uint64_t task = dealt - first_task;
-      const HeadRange heads = ranges[task % ranges.count];
-      const auto first_row = static_cast<std::uint32_t>(task / ranges.count) * rows_of_task;
-      const std::uint32_t rows = std::min(rows_of_task, segment.rows - first_row);
-      float* const running_max = running.row(worker);
-      float* const running_sum = running_max + std::size_t{kMaxRowsPerTask} * kMaxHeadsPerTask;
-      float* const memory = fresh.row(worker);
-      const Partial block_result{memory, memory + kMaxHeadsPerTask,
-                                 memory + std::size_t{2} * kMaxHeadsPerTask, shape.value_dim};
-      const std::uint64_t last_position = std::uint64_t{segment.position} + first_row + rows - 1;
-      const auto blocks = segment.blocks.first(last_position / kAttentionBlock + 1);
-      HeadAttention attention(plan, heads, queries, segment.first_row + first_row, rows, scratch.row(worker));
-      for (std::uint64_t block = 0; block < blocks.size(); ++block) {
-        const auto source = [&](std::uint64_t index) {
-          return HeadAttention::Source{&blocks[index], heads.kv_head, visible_of(index, last_position)};
-        };
-        attention.open(source(block),
-                       block + 1 < blocks.size() ? source(block + 1) : HeadAttention::Source{});
-        for (std::uint32_t i = 0; i < rows; ++i) {
-          const std::uint64_t position = std::uint64_t{segment.position} + first_row + i;
-          const std::uint32_t visible = visible_of(block, position);
-          if (visible == 0) continue;
-          const std::uint32_t row = segment.first_row + first_row + i;
-          float* const max = running_max + std::size_t{i} * kMaxHeadsPerTask;
-          float* const sum = running_sum + std::size_t{i} * kMaxHeadsPerTask;
-          const bool is_first = block == 0;
-          const Partial result =
-              is_first ? Partial{max, sum, y.head(row, heads.first), y.head_stride} : block_result;
-          const bool is_last = block == position / kAttentionBlock;
-          attention.attend(i, visible, result);
-          for (std::uint32_t h = 0; h < heads.count; ++h) {
-            float* const out = y.head(row, heads.first + h);
-            if (!is_first)
-              kernels_->attention->merge(&max[h], &sum[h], out, result.max[h], result.sum[h],
-                                         result.out + std::uint64_t{h} * shape.value_dim, shape.value_dim);
-            if (is_last) kernels_->attention->finish(out, sum[h], shape.value_dim, out);
-          }
-        }
+  // One region for all segments. Later rows see more positions, so the longest tasks of a segment come first.
+  const std::span<std::uint64_t> end_task = take_host<std::uint64_t>(segments.size());
+  std::uint64_t tasks = 0;
+  for (std::size_t i = 0; i < segments.size(); ++i)
+    end_task[i] = tasks += std::uint64_t{divide_up(segments[i].rows, rows_of_task)} * ranges.count;
+  each_task(tasks, [&](std::uint32_t task, unsigned worker) {
+    const auto i = static_cast<std::size_t>(std::ranges::upper_bound(end_task, task) - end_task.begin());
+    const KvSegment& segment = segments[i];
+    const std::uint64_t left = end_task[i] - 1 - task;  // tasks of the segment after this one
+    const auto first_row = static_cast<std::uint32_t>(left / ranges.count) * rows_of_task;
+    const std::uint32_t rows = std::min(rows_of_task, segment.rows - first_row);
+    float* const memory = fresh.row(worker);
+    const RunningRows state{
+        running.row(worker),
+        {memory, memory + kMaxHeadsPerTask, memory + std::size_t{2} * kMaxHeadsPerTask, shape.value_dim}};
+    attend_task(plan, segment, ranges[left % ranges.count], first_row, rows, state, scratch.row(worker),
+                queries, y);
+  });
+}
+
+// Rows [first_row, first_row + rows) of a segment, for the queries of `heads`: block after block.
+void CpuOps::attend_task(const HeadAttention::Plan& plan, const KvSegment& segment, const HeadRange& heads,
+                         std::uint32_t first_row, std::uint32_t rows, const RunningRows& state,
+                         float* scratch, Heads queries, Heads y) {
+  const std::uint32_t value_dim = plan.shape.value_dim;
+  float* const running_sum = state.running + std::size_t{kMaxRowsPerTask} * kMaxHeadsPerTask;
+  const std::uint64_t last_position = std::uint64_t{segment.position} + first_row + rows - 1;
+  const auto blocks = segment.blocks.first(last_position / kAttentionBlock + 1);
+  HeadAttention attention(plan, heads, queries, segment.first_row + first_row, rows, scratch);
+  for (std::uint64_t block = 0; block < blocks.size(); ++block) {
+    const auto source = [&](std::uint64_t index) {
+      return HeadAttention::Source{&blocks[index], heads.kv_head, visible_of(index, last_position)};
+    };
+    attention.open(source(block), block + 1 < blocks.size() ? source(block + 1) : HeadAttention::Source{});
+    for (std::uint32_t i = 0; i < rows; ++i) {
+      const std::uint64_t position = std::uint64_t{segment.position} + first_row + i;
+      const std::uint32_t visible = visible_of(block, position);
+      if (visible == 0) continue;
+      const std::uint32_t row = segment.first_row + first_row + i;
+      float* const max = state.running + std::size_t{i} * kMaxHeadsPerTask;
+      float* const sum = running_sum + std::size_t{i} * kMaxHeadsPerTask;
+      const bool is_first = block == 0;
+      const Partial result =
+          is_first ? Partial{max, sum, y.head(row, heads.first), y.head_stride} : state.fresh;
+      const bool is_last = block == position / kAttentionBlock;
+      attention.attend(i, visible, result);
+      for (std::uint32_t h = 0; h < heads.count; ++h) {
+        float* const out = y.head(row, heads.first + h);
+        if (!is_first)
+          kernels_->attention->merge(&max[h], &sum[h], out, result.max[h], result.sum[h],
+                                     result.out + std::uint64_t{h} * value_dim, value_dim);
+        if (is_last) kernels_->attention->finish(out, sum[h], value_dim, out);
       }
-    });
-    first_task = (first_task + std::uint64_t{row_tasks} * ranges.count) % threads_;
+    }
   }
 }
 
@@ -156,14 +169,13 @@ void CpuOps::attend_blocks(std::span<const KvSegment> segments, const AttentionS
         return HeadAttention::Source{&segment.blocks[block], ranges[task % ranges.count].kv_head,
                                      visible_of(block, position)};
       };
-      each_task(tasks, [&](std::uint64_t task, unsigned worker) {
+      each_task(tasks, [&](std::uint32_t task, unsigned worker) {
         const auto block = static_cast<std::uint32_t>(task / ranges.count);
         const HeadRange heads = ranges[task % ranges.count];
         const Partial result{max.row(block) + heads.first, sum.row(block) + heads.first,
                              out.row(block) + std::uint64_t{heads.first} * shape.value_dim, shape.value_dim};
         HeadAttention attention(plan, heads, queries, row, 1, scratch.row(worker));
-        attention.open(source(task),
-                       task + threads_ < tasks ? source(task + threads_) : HeadAttention::Source{});
+        attention.open(source(task), task + 1 < tasks ? source(task + 1) : HeadAttention::Source{});
         attention.attend(0, visible_of(block, position), result);
       });
       region(shape.heads, [&](std::uint64_t begin, std::uint64_t end, unsigned) {

@@ -64,12 +64,12 @@ struct Share {
   std::uint64_t tasks, cost;
 };
 
-// Calls body(visit, first task, end task) for the share of thread `worker`; shares are equal in cost.
+// Calls body(visit, first task, end task) for part `part` of `parts` parts that are equal in cost.
 template <class Body>
-void each_share(std::span<const Share> shares, unsigned worker, unsigned threads, Body body) {
+void each_share(std::span<const Share> shares, unsigned part, unsigned parts, Body body) {
   std::uint64_t total = 0;
   for (const Share& share : shares) total += share.tasks * share.cost;
-  const std::uint64_t begin = total * worker / threads, end = total * (worker + 1) / threads;
+  const std::uint64_t begin = total * part / parts, end = total * (part + 1) / parts;
   std::uint64_t start = 0;
   for (std::size_t i = 0; i < shares.size(); ++i) {
     const std::uint64_t tasks = shares[i].tasks, cost = shares[i].cost;
@@ -146,10 +146,11 @@ CpuOps::Hidden CpuOps::compute_hidden(std::span<const ExpertVisit> visits, const
   const Hidden hidden = take_hidden(visits, x);
   for (std::size_t v = 0; v < visits.size(); ++v)
     hidden.shares[v] = {slices_of(visits[v]), hidden.rows_of(v) + kReadingRows};
-  run_on_all([&](unsigned worker) {
-    each_share(hidden.shares, worker, threads_, [&](std::size_t v, std::uint64_t from, std::uint64_t to) {
-      hidden_slices(visits[v], v, x, hidden, worker, from, to);
-    });
+  each_task(parts_of_shares(), [&](unsigned part, unsigned worker) {
+    each_share(hidden.shares, part, parts_of_shares(),
+               [&](std::size_t v, std::uint64_t from, std::uint64_t to) {
+                 hidden_slices(visits[v], v, x, hidden, worker, from, to);
+               });
   });
   return hidden;
 }
@@ -174,12 +175,9 @@ void CpuOps::run_visit(std::span<const ExpertVisit> visits, const Input& x, Rows
 
   if (visits.size() % threads_ == 0 || visits.size() >= kManyVisits * std::size_t{threads_}) {
     const Hidden hidden = take_hidden(visits, x);
-    for (std::size_t v = 0; v < visits.size(); ++v) hidden.shares[v] = {1, hidden.rows_of(v) + kReadingRows};
-    run_on_all([&](unsigned worker) {
-      each_share(hidden.shares, worker, threads_, [&](std::size_t v, std::uint64_t, std::uint64_t) {
-        hidden_slices(visits[v], v, x, hidden, worker, 0, slices_of(visits[v]));
-        multiply_down(v, hidden, 0, blocks_of(visits[v].down.rows));
-      });
+    each_task(visits.size(), [&](unsigned v, unsigned worker) {
+      hidden_slices(visits[v], v, x, hidden, worker, 0, slices_of(visits[v]));
+      multiply_down(v, hidden, 0, blocks_of(visits[v].down.rows));
     });
     return;
   }
@@ -187,11 +185,12 @@ void CpuOps::run_visit(std::span<const ExpertVisit> visits, const Input& x, Rows
   for (std::size_t v = 0; v < visits.size(); ++v)
     hidden.shares[v] = {divide_up(blocks_of(visits[v].down.rows), kBufferBlocks),
                         hidden.rows_of(v) + kReadingRows};
-  run_on_all([&](unsigned worker) {
-    each_share(hidden.shares, worker, threads_, [&](std::size_t v, std::uint64_t from, std::uint64_t to) {
-      multiply_down(v, hidden, from * kBufferBlocks,
-                    std::min(blocks_of(visits[v].down.rows), to * kBufferBlocks));
-    });
+  each_task(parts_of_shares(), [&](unsigned part, unsigned) {
+    each_share(hidden.shares, part, parts_of_shares(),
+               [&](std::size_t v, std::uint64_t from, std::uint64_t to) {
+                 multiply_down(v, hidden, from * kBufferBlocks,
+                               std::min(blocks_of(visits[v].down.rows), to * kBufferBlocks));
+               });
   });
 }
 
