@@ -67,6 +67,39 @@ struct MatmulKernels {
   void (*sums)(const float* x, std::uint32_t n, float* sums) noexcept;
 };
 
+// ---- Transposed products ---------------------------------------------------------------------------------
+
+// y[i][c] = sum over r of w[r][c] x[i][r], for a matrix in tile16: the outputs are its columns.
+//
+// The law for one output: 16 virtual lanes (r mod 16) by fma from zero, r ascending, then a fold (law.h).
+//   affine  w is the code as a float; y = the sum of w (scale x[r]), plus the sum of bias x[r], where scale
+//           and bias are those of row r in the group of column c;
+//   plain   y = the sum of w x[r];
+//   fp8     w is the e4m3 number; y = the sum of w (scale x[r]).
+struct TransposedArgs {
+  const std::byte* blocks = nullptr;  // as in MatmulArgs
+  std::uint64_t block_stride = 0;
+  std::uint32_t block_count = 0;
+  std::uint32_t last_block_rows = 16;  // later rows of the last block are not read
+  std::uint32_t cols = 0;
+  std::uint32_t group = 0;
+  bool f32_scales = false;
+
+  const float* x = nullptr;  // [batch][rows]
+  std::uint64_t x_stride = 0;
+  std::uint32_t batch = 0;
+
+  float* y = nullptr;  // [batch][cols]
+  std::uint64_t y_stride = 0;
+};
+
+using TransposedKernel = void (*)(const TransposedArgs&) noexcept;
+
+struct TransposedKernels {
+  TransposedKernel affine2, affine3, affine4, affine5, affine6, affine8;
+  TransposedKernel bf16, f32, fp8;
+};
+
 // ---- Integer products ------------------------------------------------------------------------------------
 
 // Columns of x that share one scale; the last group may be half as wide.
@@ -132,7 +165,7 @@ struct Int8Kernels {
   std::uint64_t (*saturate)(std::uint64_t rounds) noexcept;
 };
 
-// The kernel of `kernels` (MatmulKernels or Int8Kernels) for codes of `bits` bits.
+// The kernel of `kernels` (products of any kind) for codes of `bits` bits.
 template <class Kernels>
 [[gnu::always_inline]] inline auto affine_kernel(const Kernels& kernels, std::uint32_t bits) {
   switch (bits) {
@@ -320,6 +353,7 @@ struct KernelTable {
   std::string_view name;  // as --isa takes it: "scalar", "avx2", "avxvnni", "avx512", "avx512vnni"
   bool (*runs_here)();    // whether both the processor and the operating system support it
   const MatmulKernels* matmul;
+  const TransposedKernels* transposed;
   const Int8Kernels* int8;
   const RowKernels* rows;
   const AttentionKernels* attention;

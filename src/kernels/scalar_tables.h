@@ -8,6 +8,7 @@
 namespace moeflux {
 
 extern const MatmulKernels kScalarMatmul;
+extern const TransposedKernels kScalarTransposed;
 extern const Int8Kernels kScalarInt8;
 extern const RowKernels kScalarRows;
 extern const AttentionKernels kScalarAttention;

@@ -5,86 +5,38 @@
 #include <cstdint>
 
 #include "kernels/law.h"
+#include "kernels/scalar/encodings.h"
 #include "kernels/scalar_tables.h"
-#include "quant/tile16_layout.h"
 
 namespace moeflux {
 namespace {
 
+using scalar::Affine;
+using scalar::Bf16;
+using scalar::F32;
+using scalar::Fp8;
+using scalar::Group;
 using tile16::kBlockRows;
 using tile16::kLaneBytes;
-using tile16::kUnitBytes;
 
-// Columns of a row that share a scale.
-struct Group {
-  const std::byte* lane;  // the row's lane of the group's first unit
-  std::uint32_t first, cols;
-};
-
-// What an encoding defines:
-//   group_cols     columns per group; the last group may have fewer
-//   number()       the factor of column `first + k`
-//   add_group()    adds the group's sum s of number * x to acc; `sums` holds the sums of a row of x
-//   group_bytes()  from this group to the next
-
+// Adds the sum s of number * x over a group to acc; `sums` holds the sums of a row of x.
 template <std::uint32_t Bits>
-struct Affine {
-  explicit Affine(const MatmulArgs& args)
-      : group_cols(args.group), scale_dtype(args.f32_scales ? Dtype::f32 : Dtype::bf16) {}
-
-  AffineFormat format() const { return {Bits, group_cols, scale_dtype}; }
-  float number(const Group& group, std::uint32_t k) const {
-    return static_cast<float>(tile16::code_at(group.lane, format(), k));
-  }
-  float add_group(float acc, float s, const Group& group, const float* sums) const {
-    const auto [scale, bias] = tile16::scale_and_bias(group.lane + tile16::codes_bytes(format()), format());
-    const std::uint32_t begin = group.first / kSumCols, end = (group.first + group.cols) / kSumCols;
-    float sum_of_x = sums[begin];
-    for (std::uint32_t part = begin + 1; part < end; ++part) sum_of_x = sum_of_x + sums[part];
-    return std::fma(bias, sum_of_x, std::fma(scale, s, acc));
-  }
-  std::uint64_t group_bytes(const Group& /*group*/) const { return tile16::group_bytes(format()); }
-
-  std::uint32_t group_cols;
-  Dtype scale_dtype;
-};
-
-struct Bf16 {
-  explicit Bf16(const MatmulArgs& /*args*/) {}
-
-  float number(const Group& group, std::uint32_t k) const {
-    return load_float(group.lane + k / 2 * kUnitBytes, k % 2, Dtype::bf16);
-  }
-  float add_group(float acc, float s, const Group& /*group*/, const float* /*sums*/) const { return acc + s; }
-  std::uint64_t group_bytes(const Group& group) const { return (group.cols + 1) / 2 * kUnitBytes; }
-
-  std::uint32_t group_cols = kPlainGroup;
-};
-
-struct F32 {
-  explicit F32(const MatmulArgs& /*args*/) {}
-
-  float number(const Group& group, std::uint32_t k) const { return load<float>(group.lane + k * kUnitBytes); }
-  float add_group(float acc, float s, const Group& /*group*/, const float* /*sums*/) const { return acc + s; }
-  std::uint64_t group_bytes(const Group& group) const { return group.cols * kUnitBytes; }
-
-  std::uint32_t group_cols = kPlainGroup;
-};
-
-struct Fp8 {
-  explicit Fp8(const MatmulArgs& /*args*/) {}
-
-  float number(const Group& group, std::uint32_t k) const {
-    return float_from_e4m3(std::to_integer<std::uint8_t>(group.lane[k / 4 * kUnitBytes + k % 4]));
-  }
-  float add_group(float acc, float s, const Group& group, const float* /*sums*/) const {
-    const float scale = load<float>(group.lane + group_bytes(group) - kUnitBytes);
-    return std::fma(scale, s, acc);
-  }
-  std::uint64_t group_bytes(const Group& group) const { return tile16::fp8_group_bytes(group.cols); }
-
-  std::uint32_t group_cols = Fp8BlockFormat::kBlock;
-};
+float add_group(const Affine<Bits>& format, float acc, float s, const Group& group, const float* sums) {
+  const auto [scale, bias] = format.scales(group);
+  const std::uint32_t begin = group.first / kSumCols, end = (group.first + group.cols) / kSumCols;
+  float sum_of_x = sums[begin];
+  for (std::uint32_t part = begin + 1; part < end; ++part) sum_of_x = sum_of_x + sums[part];
+  return std::fma(bias, sum_of_x, std::fma(scale, s, acc));
+}
+float add_group(const Bf16& /*format*/, float acc, float s, const Group& /*group*/, const float* /*sums*/) {
+  return acc + s;
+}
+float add_group(const F32& /*format*/, float acc, float s, const Group& /*group*/, const float* /*sums*/) {
+  return acc + s;
+}
+float add_group(const Fp8& format, float acc, float s, const Group& group, const float* /*sums*/) {
+  return std::fma(format.scale(group), s, acc);
+}
 
 // One output. lane: the row's lane of the first unit of its block.
 template <class Format>
@@ -97,7 +49,7 @@ float product(const Format& format, const std::byte* lane, std::uint32_t cols, c
     for (std::uint32_t k = 0; k < group.cols; ++k)
       chain[k % 4] = std::fma(format.number(group, k), x[first + k], chain[k % 4]);
     const float s = (chain[0] + chain[1]) + (chain[2] + chain[3]);
-    acc = format.add_group(acc, s, group, sums);
+    acc = add_group(format, acc, s, group, sums);
     lane += format.group_bytes(group);
   }
   return acc;

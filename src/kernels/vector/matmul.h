@@ -14,27 +14,16 @@
 #include <cstdint>
 
 #include "kernels/kernel_table.h"
-#include "kernels/vector/codes.h"
+#include "kernels/vector/encodings.h"
 #include "kernels/vector/lanes.h"
 
 namespace moeflux::vector {
 namespace {
 
-// Prefetches past `unit`; the address need not exist. The 4096 columns of x take half of the L1 cache, and
-// the matrix evicts them again and again: 17.3 instead of 14.7 GB/s, and no loss elsewhere.
-MF_INLINE void prefetch_ahead(const std::byte* unit) { __builtin_prefetch(unit + 2048); }
-
-// Columns of a block that share scales.
-struct Group {
-  const std::byte* units;
-  std::uint32_t first, cols;
-  bool has_nan;  // fp8: one of the codes is not a number
-};
-
 template <class Isa>
 struct Matmul {
   using Lanes = LanesOf<Isa>;
-  using Ints = IntsOf<Isa>;
+  using Codes = Encodings<Isa>;
 
   // Chains [First, First + Count) of the four of a group, for `Rows` rows of x. Column k belongs to chain k
   // mod 4.
@@ -73,217 +62,6 @@ struct Matmul {
       }
     }
   };
-
-  // ---- Encodings -----------------------------------------------------------------------------------------
-  //   group_cols     columns per group; the last group may have fewer
-  //   has_nan()      fills Group::has_nan
-  //   feed()         decodes the columns of a group into chains
-  //   scales()       the scales of a group
-  //   add_group()    adds the sum s of a group to acc; `sums` holds the sums of a row of x
-  //   group_bytes()  bytes of a group of `cols` columns
-
-  template <unsigned Bits>
-  struct Affine {
-    std::uint32_t group_cols;
-    std::uint32_t scales_bytes;
-
-    [[gnu::always_inline]] explicit Affine(const MatmulArgs& args)
-        : group_cols(args.group), scales_bytes(args.f32_scales ? 2 * kUnitBytes : kUnitBytes) {}
-
-    [[gnu::always_inline]] bool has_nan(const std::byte* /*units*/, std::uint32_t /*cols*/) const {
-      return false;
-    }
-
-    template <class Chains>
-    [[gnu::always_inline]] void feed(const Group& group, Chains& chains) const {
-      const std::byte* low = group.units;
-      const std::byte* high = group.units + std::size_t{group.cols} * 2 * Planes<Bits>::kLow;
-      for (std::size_t k = 0; k < group.cols; k += kStep) {
-        feed_quads<0>(low, high, k, chains);
-        low += Planes<Bits>::kLow * kUnitBytes;
-        high += Planes<Bits>::kHigh * kUnitBytes;
-      }
-    }
-
-    using Scales = GroupScales<Isa>;
-    [[gnu::always_inline]] Scales scales(const Group& group) const {
-      return group_scales<Isa>(group.units + std::size_t{group.cols} * 2 * Bits, scales_bytes != kUnitBytes);
-    }
-    [[gnu::always_inline]] Lanes add_group(Lanes acc, Lanes s, const Group& group, const Scales& scales,
-                                           const float* sums) const {
-      sums += group.first / kSumCols;
-      float sum_of_x = sums[0];
-      for (std::uint32_t part = 1; part < group_cols / kSumCols; ++part) sum_of_x = sum_of_x + sums[part];
-      return fma(scales.bias, Isa::broadcast(sum_of_x), fma(scales.scale, s, acc));
-    }
-    [[gnu::always_inline]] std::uint64_t group_bytes(std::uint32_t cols) const {
-      return std::uint64_t{cols} * 2 * Bits + scales_bytes;
-    }
-
-   private:
-    // Quads of columns from quad Index to the end of the step.
-    template <unsigned Index, class Chains>
-    [[gnu::always_inline]] static void feed_quads(const std::byte* low, const std::byte* high, std::size_t k,
-                                                  Chains& chains) {
-      constexpr unsigned kLow = Planes<Bits>::kLow, kHigh = Planes<Bits>::kHigh;
-      constexpr unsigned kLowQuads = 8 / kLow;  // per unit
-      constexpr unsigned kLowAt = Index % kLowQuads * kLow;
-      const std::byte* const unit = low + Index / kLowQuads * kUnitBytes;
-      if constexpr (kLowAt == 0) prefetch_ahead(unit);
-      if constexpr (kHigh == 0) {
-        feed_quad<kLowAt, Bits>(Isa::load_unit(unit), k + 4 * Index, chains);
-      } else {
-        feed_quad<0, 8>(quad_codes<Isa, Bits, Index>(low, high), k + 4 * Index, chains);
-      }
-      if constexpr (4 * (Index + 1) < kStep) feed_quads<Index + 1>(low, high, k, chains);
-    }
-
-    // Bytes 0 to 3 of a lane are the columns of chains 0 to 3.
-    template <unsigned At, unsigned FieldBits, class Chains>
-    [[gnu::always_inline]] static void feed_quad(Ints unit, std::size_t k, Chains& chains) {
-      chains.template take<0>(k, field<At, FieldBits>(unit));
-      chains.template take<1>(k, field<At + 8, FieldBits>(unit));
-      chains.template take<2>(k, field<At + 16, FieldBits>(unit));
-      chains.template take<3>(k, field<At + 24, FieldBits>(unit));
-    }
-  };
-
-  // How both plain encodings add a group's sum.
-  struct Plain {
-    static constexpr std::uint32_t group_cols = kPlainGroup;
-
-    [[gnu::always_inline]] explicit Plain(const MatmulArgs& /*args*/) {}
-
-    [[gnu::always_inline]] bool has_nan(const std::byte* /*units*/, std::uint32_t /*cols*/) const {
-      return false;
-    }
-
-    struct Scales {};
-    [[gnu::always_inline]] Scales scales(const Group& /*group*/) const { return {}; }
-    [[gnu::always_inline]] Lanes add_group(Lanes acc, Lanes s, const Group& /*group*/,
-                                           const Scales& /*scales*/, const float* /*sums*/) const {
-      return acc + s;
-    }
-  };
-
-  struct Bf16 : Plain {
-    using Plain::Plain;
-
-    template <class Chains>
-    [[gnu::always_inline]] void feed(const Group& group, Chains& chains) const {
-      const std::byte* units = group.units;
-      std::size_t k = 0;
-      for (; k + 4 <= group.cols; k += 4, units += 2 * kUnitBytes) {
-        const Ints first = Isa::load_unit(units), second = Isa::load_unit(units + kUnitBytes);
-        chains.template take<0>(k, lower_bf16(first));
-        chains.template take<1>(k, upper_bf16<Isa>(first));
-        chains.template take<2>(k, lower_bf16(second));
-        chains.template take<3>(k, upper_bf16<Isa>(second));
-      }
-      if (k < group.cols) chains.template take<0>(k, lower_bf16(Isa::load_unit(units)));
-      if (k + 1 < group.cols) chains.template take<1>(k, upper_bf16<Isa>(Isa::load_unit(units)));
-      if (k + 2 < group.cols) chains.template take<2>(k, lower_bf16(Isa::load_unit(units + kUnitBytes)));
-    }
-    [[gnu::always_inline]] std::uint64_t group_bytes(std::uint32_t cols) const {
-      return (std::uint64_t{cols} + 1) / 2 * kUnitBytes;
-    }
-  };
-
-  struct F32 : Plain {
-    using Plain::Plain;
-
-    template <class Chains>
-    [[gnu::always_inline]] void feed(const Group& group, Chains& chains) const {
-      const std::byte* units = group.units;
-      std::size_t k = 0;
-      for (; k + 4 <= group.cols; k += 4, units += 4 * kUnitBytes) {
-        chains.template take<0>(k, as_float(Isa::load_unit(units)));
-        chains.template take<1>(k, as_float(Isa::load_unit(units + kUnitBytes)));
-        chains.template take<2>(k, as_float(Isa::load_unit(units + 2 * kUnitBytes)));
-        chains.template take<3>(k, as_float(Isa::load_unit(units + 3 * kUnitBytes)));
-      }
-      if (k < group.cols) chains.template take<0>(k, as_float(Isa::load_unit(units)));
-      if (k + 1 < group.cols) chains.template take<1>(k, as_float(Isa::load_unit(units + kUnitBytes)));
-      if (k + 2 < group.cols) chains.template take<2>(k, as_float(Isa::load_unit(units + 2 * kUnitBytes)));
-    }
-    [[gnu::always_inline]] std::uint64_t group_bytes(std::uint32_t cols) const {
-      return std::uint64_t{cols} * kUnitBytes;
-    }
-  };
-
-  struct Fp8 {
-    static constexpr std::uint32_t group_cols = 128;
-
-    [[gnu::always_inline]] explicit Fp8(const MatmulArgs& /*args*/) {}
-
-    // One test per group instead of one per column: in what `pack` writes there are no NaNs.
-    [[gnu::always_inline]] bool has_nan(const std::byte* units, std::uint32_t cols) const {
-      Ints found = Isa::broadcast(std::int32_t{0});
-      for (std::uint32_t k = 0; k < cols; k += 4, units += kUnitBytes) {
-        prefetch_ahead(units);
-        // If the lower seven bits of a byte are all set, the sum sets its highest bit.
-        const Ints magnitudes = Isa::load_unit(units) & Isa::broadcast(std::int32_t{0x7f7f7f7f});
-        found = found | (magnitudes + Isa::broadcast(std::int32_t{0x01010101}));
-      }
-      return any_bit(found & Isa::broadcast(static_cast<std::int32_t>(0x80808080)));
-    }
-
-    template <class Chains>
-    [[gnu::always_inline]] void feed(const Group& group, Chains& chains) const {
-      if (group.has_nan)
-        feed_codes<true>(group, chains);
-      else
-        feed_codes<false>(group, chains);
-    }
-
-    struct Scales {
-      Lanes scale;
-    };
-    [[gnu::always_inline]] Scales scales(const Group& group) const {
-      return {as_float(Isa::load_unit(group.units + group_bytes(group.cols) - kUnitBytes))};
-    }
-    [[gnu::always_inline]] Lanes add_group(Lanes acc, Lanes s, const Group& /*group*/, const Scales& scales,
-                                           const float* /*sums*/) const {
-      return fma(scales.scale, s, acc);
-    }
-    [[gnu::always_inline]] std::uint64_t group_bytes(std::uint32_t cols) const {
-      return (std::uint64_t{cols} + 3) / 4 * kUnitBytes + kUnitBytes;
-    }
-
-   private:
-    template <bool HasNan, class Chains>
-    [[gnu::always_inline]] static void feed_codes(const Group& group, Chains& chains) {
-      const std::byte* units = group.units;
-      std::size_t k = 0;
-      for (; k + 4 <= group.cols; k += 4, units += kUnitBytes) {
-        const Ints unit = Isa::load_unit(units);
-        chains.template take<0>(k, e4m3<HasNan>(shift_left<24>(unit)));
-        chains.template take<1>(k, e4m3<HasNan>(shift_left<16>(unit)));
-        chains.template take<2>(k, e4m3<HasNan>(shift_left<8>(unit)));
-        chains.template take<3>(k, e4m3<HasNan>(unit));
-      }
-      if (k < group.cols) chains.template take<0>(k, e4m3<HasNan>(shift_left<24>(Isa::load_unit(units))));
-      if (k + 1 < group.cols) chains.template take<1>(k, e4m3<HasNan>(shift_left<16>(Isa::load_unit(units))));
-      if (k + 2 < group.cols) chains.template take<2>(k, e4m3<HasNan>(shift_left<8>(Isa::load_unit(units))));
-    }
-
-    // Decodes the uppermost byte of each lane. With exponent and fraction moved to their places in a float,
-    // the number is 2^120 times too small, subnormal or not.
-    template <bool HasNan>
-    [[gnu::always_inline]] static Lanes e4m3(Ints upper) {
-      const Ints bits = shift_right_signed<4>(upper) & Isa::broadcast(static_cast<std::int32_t>(0x87f00000));
-      const Lanes number = as_float(bits) * Isa::broadcast(0x1p120f);
-      if constexpr (HasNan) {
-        const Ints ones = Isa::broadcast(std::int32_t{0x07f00000});
-        const Lanes nan = as_float(Isa::broadcast(std::int32_t{0x7fc00000}));
-        return select(equal(bits & ones, ones), nan, number);
-      } else {
-        return number;
-      }
-    }
-  };
-
-  // ---- Products ------------------------------------------------------------------------------------------
 
   // sum[row] = the sum of chains [First, First + Count) of a group, added in pairs as the law says.
   template <unsigned First, unsigned Count, unsigned Rows, class Format>
@@ -372,15 +150,15 @@ struct Matmul {
   }
 
   static constexpr MatmulKernels kTable = {
-      .affine2 = multiply<Affine<2>>,
-      .affine3 = multiply<Affine<3>>,
-      .affine4 = multiply<Affine<4>>,
-      .affine5 = multiply<Affine<5>>,
-      .affine6 = multiply<Affine<6>>,
-      .affine8 = multiply<Affine<8>>,
-      .bf16 = multiply<Bf16>,
-      .f32 = multiply<F32>,
-      .fp8 = multiply<Fp8>,
+      .affine2 = multiply<typename Codes::template Affine<2>>,
+      .affine3 = multiply<typename Codes::template Affine<3>>,
+      .affine4 = multiply<typename Codes::template Affine<4>>,
+      .affine5 = multiply<typename Codes::template Affine<5>>,
+      .affine6 = multiply<typename Codes::template Affine<6>>,
+      .affine8 = multiply<typename Codes::template Affine<8>>,
+      .bf16 = multiply<typename Codes::Bf16>,
+      .f32 = multiply<typename Codes::F32>,
+      .fp8 = multiply<typename Codes::Fp8>,
       .sums = sums_of_32,
   };
 };
