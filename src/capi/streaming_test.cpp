@@ -76,7 +76,7 @@ struct PrefetchInC : StreamingInC {
   Logits logits = Logits(engine->config().vocabulary);
 
   // A prompt of `count` tokens leaves experts in memory that its last token did not choose; their slots are
-  // free for guesses.
+  // free for guesses. From 11 tokens on, it sweeps the experts, which are then guesses too.
   void eval(std::size_t begin, std::size_t count) {
     const std::vector<std::int32_t> some(tokens.begin() + static_cast<std::ptrdiff_t>(begin),
                                          tokens.begin() + static_cast<std::ptrdiff_t>(begin + count));
@@ -113,10 +113,10 @@ TEST_F(PrefetchInC, CountsRightAndWrongGuessesSinceTheReset) {
 
 // The same steps; the test above shows that the second one guesses.
 TEST_F(PrefetchInC, GuessesNothingAfterPredictionsAreCleared) {
-  eval(0, 20);
+  eval(0, 10);
   const std::uint64_t before = engine->expert_statistics().speculated_bytes;
   mf_prefetch_clear_predictions(&context);
-  eval(20, 1);
+  eval(10, 1);
   EXPECT_EQ(engine->expert_statistics().speculated_bytes, before);
   EXPECT_EQ(guesses().right + guesses().wrong, 0u);
 }

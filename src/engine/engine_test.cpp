@@ -122,7 +122,7 @@ class CuttingTokens : public OnSmallModels {
 INSTANTIATE_TEST_SUITE_P(, CuttingTokens, testing::Values("qwen", "deepseek"), name_of_model);
 
 TEST_P(CuttingTokens, ChangesNoBitOnAnyKernelsAndThreads) {
-  const Tokens tokens = random_tokens(*model.open(), 36);  // more than kFewRows at once
+  const Tokens tokens = random_tokens(*model.open(), 36);  // a step of all of them sweeps the experts
   for (const Precision precision : {Precision::exact, Precision::fast}) {
     Logits expected;
     for (const std::string& isa : isas_of_this_machine())

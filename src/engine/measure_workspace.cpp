@@ -49,13 +49,18 @@ class SilentObserver final : public StepObserver {
 
 }  // namespace
 
-// Measures the batches that can take the most memory: the largest one, and every small number of rows, which
-// determines how rows are split over threads and whether their experts' outputs are kept. All rows are at the
-// end of the context, each in its own session.
+// Measures the batches that can take the most memory: the largest one, every small number of rows, which
+// determines how they are split over threads, and the largest whose experts' outputs are kept. All rows are
+// at the end of the context, each in its own session.
 Result<std::uint64_t> Engine::measure_workspace() const {
   std::vector<std::uint32_t> sizes;
-  const std::uint32_t small = std::max(kFewRows, 4 * pool_.threads()) + 1;
+  const std::uint32_t small = std::max(32u, 4 * pool_.threads()) + 1;
   for (std::uint32_t rows = 1; rows <= std::min(small, options_.step_rows); ++rows) sizes.push_back(rows);
+  for (const LayerConfig& layer : config().layers)
+    if (const auto* moe = std::get_if<MoeConfig>(&layer.mlp)) {
+      const std::uint32_t rows = sweeping_rows(*moe, options_.experts_per_token) - 1;
+      if (rows > small && rows < options_.step_rows && rows != sizes.back()) sizes.push_back(rows);
+    }
   sizes.push_back(options_.step_rows);
 
   std::uint64_t most = 0;

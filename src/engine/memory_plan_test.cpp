@@ -58,6 +58,16 @@ TEST(MemoryPlan, DescribesItsNonzeroParts) {
                     Not(HasSubstr("derived")), Not(HasSubstr("recurrent"))));
 }
 
+// kv_b_proj is multiplied from its codes, which are copied only if a head begins within a block of 16 rows.
+TEST(MemoryPlanOfAnEngine, HasNoCopyOfKvBUnlessHeadsBeginWithinABlock) {
+  for (const std::uint32_t value_dim : {24u, 32u}) {
+    ModelConfig config = small_deepseek();
+    for (LayerConfig& layer : config.layers) std::get<MlaConfig>(layer.mixer).value_dim = value_dim;
+    const auto engine = ModelOnDisk(config).open();
+    EXPECT_EQ(engine->memory_plan().derived_bytes == 0, value_dim == 32) << value_dim;
+  }
+}
+
 TEST(MemoryPlanOfAnEngine, CountsTheMemoryOfModelAndOptions) {
   for (const char* const name : {"qwen", "deepseek"}) {
     const ModelConfig config = small_model(name);

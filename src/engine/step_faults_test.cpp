@@ -99,7 +99,7 @@ using FaultsIn = OnSmallModels;
 INSTANTIATE_TEST_SUITE_P(, FaultsIn, testing::Values("qwen", "deepseek"),
                          [](const auto& name) { return std::string(name.param); });
 
-constexpr std::size_t kFew = 7, kMany = 40;  // rows, on both sides of kFewRows
+constexpr std::size_t kFew = 7, kMany = 40;  // rows: only the larger step sweeps the experts
 
 TEST_P(FaultsIn, AStepHasNoEffectWhicheverExpertCallFails) {
   for (const std::size_t rows : {kFew, kMany}) {

@@ -39,9 +39,6 @@ std::size_t record_count(const PackedModel& model) {
 // again.
 constexpr float kPreviousConfidence = 0.35F;
 
-// At 4 choices per expert nearly every expert of a layer is chosen, so the whole layer is hinted.
-constexpr std::uint64_t kSweepChoicesPerExpert = 4;
-
 }  // namespace
 
 // `others`: the plan without experts. If the usable memory is unknown, the cache holds all experts.
@@ -107,16 +104,16 @@ ExpertStatistics Engine::expert_statistics() {
   return experts_->statistics();
 }
 
-// With few rows, hints the experts that each session's last token chose. Many rows choose nearly all experts
-// of a layer, which sweep_ahead() hints layer by layer.
+// Hints the experts that each session's last token chose, for layers that the step does not sweep.
 void Engine::hint_experts(const Step& step) const {
   if (!options_.prefetches) return;
   step.experts.forget_hints();  // a failed step may have left hints, perhaps for another session
-  if (step.rows > kFewRows) return;
   const Ops::Scope scope(step.ops);
   const std::span<std::uint32_t> guess =
       step.ops.take_host<std::uint32_t>(step.segments.size() * options_.experts_per_token);
   for (std::uint32_t i = 0; i < layers_.size(); ++i) {
+    const auto* moe = std::get_if<MoeConfig>(&config().layers[i].mlp);
+    if (moe == nullptr || sweeps(*moe, step.rows, step.experts_per_token)) continue;
     std::size_t count = 0;
     for (const StepSegment& segment : step.segments)
       for (const std::uint32_t expert : segment.history->of(LayerId(i)))
@@ -126,18 +123,15 @@ void Engine::hint_experts(const Step& step) const {
   }
 }
 
-// With many rows, hints all experts of the layer after `layer`, so that they are read while `layer` computes
-// its last experts. Layer 0 is hinted by its own call, before its mixer runs.
+// Hints all experts of the layer after `layer` if the step sweeps it, so that they are read while `layer`
+// computes its last experts. Layer 0 is hinted by its own call, before its mixer runs.
 void Engine::sweep_ahead(const Step& step, std::uint32_t layer) const {
-  if (!options_.prefetches || step.rows <= kFewRows) return;
+  if (!options_.prefetches) return;
   for (std::uint32_t i = layer == 0 ? 0 : layer + 1; i < std::min<std::size_t>(layers_.size(), layer + 2u);
        ++i) {
     const auto* moe = std::get_if<MoeConfig>(&config().layers[i].mlp);
-    if (moe == nullptr) continue;
-    const std::uint64_t choices =
-        std::uint64_t{step.rows} * std::min(moe->experts_per_token, options_.experts_per_token);
-    if (choices < kSweepChoicesPerExpert * moe->experts) continue;
-    step.experts.hint(LayerId(i), std::span(all_experts_).first(moe->experts), 1.0F);
+    if (moe != nullptr && sweeps(*moe, step.rows, step.experts_per_token))
+      step.experts.hint(LayerId(i), std::span(all_experts_).first(moe->experts), 1.0F);
   }
 }
 

@@ -14,7 +14,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr std::size_t kFew = 6, kMany = 40;  // rows, on both sides of kFewRows
+constexpr std::size_t kFew = 6, kMany = 40;  // rows: only the larger step sweeps the experts
 
 bool is_impatience(const Result<StepStatistics>& done) {
   return !done && test::states_fact(done.error().message(), "no answer");

@@ -21,18 +21,24 @@ struct Hint {
   float confidence;
 };
 
-// Holds all experts in memory and records the hints.
+struct Heard {
+  std::vector<Hint> hints;
+  std::vector<FetchOrder> orders;  // of the fetches
+};
+
+// Holds all experts in memory and records hints and fetches.
 class ListeningExperts final : public ExpertSource {
  public:
-  ListeningExperts(std::unique_ptr<ExpertSource> source, std::vector<Hint>& hints)
-      : source_(std::move(source)), hints_(hints) {}
+  ListeningExperts(std::unique_ptr<ExpertSource> source, Heard& heard)
+      : source_(std::move(source)), heard_(heard) {}
   std::uint32_t lease_limit() const override { return 1u << 30; }
   void hint(LayerId layer, std::span<const std::uint32_t> experts, float confidence) override {
-    hints_.push_back({layer.index(), {experts.begin(), experts.end()}, confidence});
+    heard_.hints.push_back({layer.index(), {experts.begin(), experts.end()}, confidence});
   }
 
  private:
   void start(LayerId layer, std::span<const std::uint32_t> wanted, FetchOrder order) override {
+    heard_.orders.push_back(order);
     Fetch fetch = source_->begin(layer, wanted, order);
     leases_.clear();
     next_ = 0;
@@ -52,22 +58,24 @@ class ListeningExperts final : public ExpertSource {
   void release(std::uint32_t) override {}
 
   std::unique_ptr<ExpertSource> source_;
-  std::vector<Hint>& hints_;
+  Heard& heard_;
   std::vector<Lease> leases_;
   std::size_t next_ = 0;
 };
 
+std::shared_ptr<Engine> open_listening(const ModelOnDisk& model, Heard& heard, bool prefetches = true) {
+  EngineOptions options{.threads = 1, .context = 256, .step_rows = 64};
+  options.prefetches = prefetches;
+  options.experts = [&heard](const PackedModel& packed) -> Result<std::unique_ptr<ExpertSource>> {
+    MF_TRY(std::unique_ptr<ResidentExperts> resident, ResidentExperts::open(packed));
+    return std::unique_ptr<ExpertSource>(new ListeningExperts(std::move(resident), heard));
+  };
+  return model.open(options);
+}
+
 class StreamingHints : public OnSmallModels {
  protected:
-  std::shared_ptr<Engine> open(bool prefetches = true) {
-    EngineOptions options{.threads = 1, .context = 256, .step_rows = 64};
-    options.prefetches = prefetches;
-    options.experts = [this](const PackedModel& packed) -> Result<std::unique_ptr<ExpertSource>> {
-      MF_TRY(std::unique_ptr<ResidentExperts> resident, ResidentExperts::open(packed));
-      return std::unique_ptr<ExpertSource>(new ListeningExperts(std::move(resident), hints));
-    };
-    return model.open(options);
-  }
+  std::shared_ptr<Engine> open(bool prefetches = true) { return open_listening(model, heard, prefetches); }
   // The choices of the last row, by layer.
   using Choices = std::vector<Experts>;  // [layers]
   static Experts sorted(Experts experts) {
@@ -75,7 +83,7 @@ class StreamingHints : public OnSmallModels {
     return experts;
   }
   Choices run(Session& session, const Tokens& tokens) {
-    hints.clear();
+    heard = {};
     ChoiceObserver observer;
     step(session.engine(), {{&session, tokens, WantedLogits::none, {}}}, {.observer = &observer});
     Choices last(config.layers.size());
@@ -84,17 +92,19 @@ class StreamingHints : public OnSmallModels {
           sorted({layer.experts.end() - layer.experts_per_token, layer.experts.end()});
     return last;
   }
-  // The hints of the last step, which had few rows: one per layer.
+  // The hints of the last step, which swept no layer: one per layer with experts.
   Choices guessed() const {
     Choices all(config.layers.size());
-    EXPECT_EQ(hints.size(), all.size());
-    for (const Hint& hint : hints) all[hint.layer] = sorted(hint.experts);
+    EXPECT_EQ(heard.hints.size(), std::ranges::count_if(config.layers, [](const LayerConfig& layer) {
+                return std::holds_alternative<MoeConfig>(layer.mlp);
+              }));
+    for (const Hint& hint : heard.hints) all[hint.layer] = sorted(hint.experts);
     return all;
   }
   Choices nothing() const { return Choices(config.layers.size()); }
   Tokens one(Session& session, std::uint32_t seed) const { return random_tokens(session.engine(), 1, seed); }
 
-  std::vector<Hint> hints;
+  Heard heard;
 };
 INSTANTIATE_TEST_SUITE_P(, StreamingHints, testing::Values("qwen", "deepseek"),
                          [](const auto& name) { return std::string(name.param); });
@@ -120,7 +130,7 @@ TEST_P(StreamingHints, AreThoseOfTheSessionsInTheBatch) {
   Session third = fork_of(second);
   run(third, tokens);
   EXPECT_EQ(guessed(), of_second) << "a fork has the past of the session that it was made of";
-  hints.clear();
+  heard = {};
   step(*engine, {{&first, tokens, WantedLogits::none, {}}, {&second, tokens, WantedLogits::none, {}}});
   Choices both = of_first;
   for (std::size_t layer = 0; layer < both.size(); ++layer) {
@@ -186,9 +196,9 @@ TEST_P(StreamingHints, AreNotGivenIfPrefetchIsOff) {
   const auto engine = open(false);
   Session session = new_session(*engine);
   run(session, one(session, 1));
-  EXPECT_TRUE(hints.empty());
-  run(session, random_tokens(*engine, kFewRows + 8));
-  EXPECT_TRUE(hints.empty());
+  EXPECT_TRUE(heard.hints.empty());
+  run(session, random_tokens(*engine, 40));
+  EXPECT_TRUE(heard.hints.empty());
 }
 
 TEST_P(StreamingHints, ForManyRowsAreAllExpertsOfTheNextLayers) {
@@ -196,7 +206,7 @@ TEST_P(StreamingHints, ForManyRowsAreAllExpertsOfTheNextLayers) {
   Session session = new_session(*engine);
   run(session, random_tokens(*engine, 60));
   std::vector<int> times(config.layers.size());
-  for (const Hint& hint : hints) {
+  for (const Hint& hint : heard.hints) {
     const auto* moe = std::get_if<MoeConfig>(&config.layers[hint.layer].mlp);
     ASSERT_NE(moe, nullptr) << "layer " << hint.layer << " has no experts";
     EXPECT_EQ(hint.experts.size(), moe->experts);
@@ -206,6 +216,27 @@ TEST_P(StreamingHints, ForManyRowsAreAllExpertsOfTheNextLayers) {
   }
   for (std::uint32_t layer = 0; layer < times.size(); ++layer)
     EXPECT_EQ(times[layer], std::holds_alternative<MoeConfig>(config.layers[layer].mlp) ? 1 : 0) << layer;
+}
+
+// 42 rows choose 32 experts less than four times each on average, 43 rows more.
+TEST(StreamingHintsOfMiddleSteps, AreThoseOfFewRowsAndExpertsMayArriveInAnyOrder) {
+  ModelConfig config = small_qwen();
+  for (LayerConfig& layer : config.layers) std::get<MoeConfig>(layer.mlp).experts = 32;
+  const ModelOnDisk model(config);
+  Heard heard;
+  const auto engine = open_listening(model, heard);
+  for (const std::size_t rows : {42u, 43u}) {
+    Session session = new_session(*engine);
+    ChoiceObserver first;
+    step(*engine, {{&session, random_tokens(*engine, 1), WantedLogits::none, {}}}, {.observer = &first});
+    heard = {};
+    step(*engine, {{&session, random_tokens(*engine, rows), WantedLogits::none, {}}});
+    const bool sweeps = rows == 43;
+    ASSERT_EQ(heard.hints.size(), config.layers.size());
+    for (const Hint& hint : heard.hints)
+      EXPECT_EQ(hint.experts.size(), sweeps ? 32u : first.layers[hint.layer].experts.size()) << rows;
+    EXPECT_THAT(heard.orders, testing::Each(sweeps ? FetchOrder::ascending : FetchOrder::ready_first));
+  }
 }
 
 TEST_P(StreamingHints, AfterManyRowsAreThoseOfTheLastRow) {

@@ -196,11 +196,20 @@ TEST_F(AttentionLayer, MatchesItsFormula) {
       [&](const Sequence& x) { return reference::gated_attention(attention, config.norm_eps, weights, x); });
 }
 
-struct MlaLayer : LayerTest {
-  MlaLayer() : LayerTest(tiny_deepseek_config(), 1) {}
-};
+ModelConfig deepseek_with_value_dim(std::uint32_t value_dim) {
+  ModelConfig config = tiny_deepseek_config();
+  for (LayerConfig& layer : config.layers) std::get<MlaConfig>(layer.mixer).value_dim = value_dim;
+  return config;
+}
 
-TEST_F(MlaLayer, MatchesItsFormulaWithoutAbsorbing) {
+// With 24 values per head, heads begin within a block of 16 rows.
+struct MlaLayer : LayerTest, testing::WithParamInterface<std::uint32_t> {
+  MlaLayer() : LayerTest(deepseek_with_value_dim(GetParam()), 1) {}
+};
+INSTANTIATE_TEST_SUITE_P(, MlaLayer, testing::Values(24u, 32u),
+                         [](const auto& dim) { return "ValueDim" + std::to_string(dim.param); });
+
+TEST_P(MlaLayer, MatchesItsFormulaWithoutAbsorbing) {
   const auto& mla = mixer<MlaConfig>();
   Result<Mla> layer = Mla::create(mla, config.norm_eps, 0, weights);
   ASSERT_TRUE(layer);

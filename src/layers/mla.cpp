@@ -54,7 +54,7 @@ void Mla::forward(const Step& step, LayerId layer, const Input& x, Rows y) const
   ops.rope(keys.part(latent_dim, rope_dim), step.rope[rope_], config_.rope.pairing);
 
   const Heads queries = as_heads(ops.take(rows, heads * key_dim), heads, key_dim);
-  ops.head_matmul(heads_.embed(), plain_queries.part(0, nope_dim), queries.part(0, latent_dim));
+  heads_.embed(ops, plain_queries.part(0, nope_dim), queries.part(0, latent_dim));
   ops.copy(plain_queries.part(nope_dim, rope_dim), queries.part(latent_dim, rope_dim));
   ops.rope(queries.part(latent_dim, rope_dim), step.rope[rope_], config_.rope.pairing);
 
@@ -64,7 +64,7 @@ void Mla::forward(const Step& step, LayerId layer, const Input& x, Rows y) const
   const AttentionShape shape{heads, 1, key_dim, latent_dim, static_cast<float>(mla_score_scale(config_))};
   ops.attend(segments, shape, queries, mixed);
   const Rows values = ops.take(rows, heads * config_.value_dim);
-  ops.head_matmul(heads_.unembed(), mixed, as_heads(values, heads, config_.value_dim));
+  heads_.unembed(ops, mixed, as_heads(values, heads, config_.value_dim));
   ops.matmul(out_, ops.prepare(values), y);
 }
 

@@ -1,17 +1,19 @@
 #pragma once
-// The two matrices per head of latent attention, derived from kv_b_proj:
+// The two matrices per head of latent attention:
 //
-//   embed    [latent_dim, nope_dim]   query without position -> latent space; kv_b's key rows, transposed
-//   unembed  [value_dim, latent_dim]  mixed latent -> the head's values; kv_b's value rows as stored
+//   embed    query without position -> latent space
+//   unembed  mixed latent -> the head's values   [value_dim, latent_dim]
 //
-// Affine groups do not survive a transposition, so embed holds kv_b's decoded numbers as float32 (BF16 where
-// they are stored as BF16): the same numbers in more bytes. A source that stores the two parts itself
-// (embed_q, unembed_out) keeps its encodings; only each head's rows are padded to whole tiles.
+// Both are parts of kv_b_proj as it is stored. Its key rows are embed transposed, [nope_dim, latent_dim], so
+// embed multiplies by their columns. A source that stores the two parts itself (embed_q, unembed_out) has
+// embed as [latent_dim, nope_dim].
 //
-// create() reserves the memory; derive() fills it after the weights are loaded. Owns its memory. Immutable
-// once derived.
+// Heads that begin at a block of 16 rows are views of the resident weights. Otherwise their codes are copied,
+// so that each head begins a block: create() reserves the memory, derive() fills it after the weights are
+// loaded. Immutable once derived.
 
 #include <cstdint>
+#include <optional>
 
 #include "base/memory/aligned_buffer.h"
 #include "base/result.h"
@@ -27,18 +29,26 @@ class MlaHeads {
 
   void derive();
 
-  const HeadMatrices& embed() const { return embed_; }
-  const HeadMatrices& unembed() const { return unembed_; }
-  std::uint64_t bytes() const { return embed_memory_.size() + unembed_memory_.size(); }
+  // y[i][h] = embed_h x[i][h] and y[i][h] = unembed_h x[i][h].
+  void embed(Ops& ops, const Heads& x, const Heads& y) const;
+  void unembed(Ops& ops, const Heads& x, const Heads& y) const;
+  std::uint64_t bytes() const { return embed_.memory.size() + unembed_.memory.size(); }
 
  private:
-  explicit MlaHeads(const MlaConfig& config) : config_(config) {}
+  // Rows [h * stride + first, h * stride + first + rows) of a matrix, for each head h.
+  struct Part {
+    TiledMatrix from;
+    std::uint64_t stride = 0, first = 0;
+    HeadMatrices matrices;
+    HugeBuffer memory;  // empty if `matrices` are views of `from`
 
-  MlaConfig config_;
-  bool is_cut_ = false;
-  TiledMatrix keys_, values_;  // what derive() reads: kv_b twice, or the source's own two
-  HugeBuffer embed_memory_, unembed_memory_;
-  HeadMatrices embed_, unembed_;
+    static Result<Part> create(const TiledMatrix& from, std::uint32_t heads, std::uint64_t stride,
+                               std::uint64_t first, std::uint32_t rows);
+    void derive();
+  };
+
+  Part embed_, unembed_;
+  bool is_transposed_ = false;  // embed
 };
 
 }  // namespace moeflux

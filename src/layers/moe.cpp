@@ -13,13 +13,14 @@ namespace moeflux {
 // The experts of each row, and the rows of each expert. In scratch memory.
 struct Moe::Choices {
   std::uint32_t per_token;
-  std::span<std::uint32_t> experts;  // [rows][per_token], ascending within a row
-  std::span<float> weights;          // [rows][per_token]
-  std::span<std::uint32_t> wanted;   // the chosen experts, ascending, each once
-  std::span<std::uint32_t> first;    // [experts + 1]: expert e's visits are [first[e], first[e + 1])
-  std::span<std::uint32_t> rows;     // by visit: the row,
-  std::span<float> row_weights;      // its weight,
-  std::span<std::uint32_t> places;   // and the index of the choice: row * per_token + k
+  std::span<std::uint32_t> experts;   // [rows][per_token], ascending within a row
+  std::span<float> weights;           // [rows][per_token]
+  std::span<std::uint32_t> wanted;    // the chosen experts, ascending, each once
+  std::span<std::uint32_t> first;     // [experts + 1]: expert e's visits are [first[e], first[e + 1])
+  std::span<ExpertShare> shares;      // [rows][per_token]
+  std::span<std::uint32_t> rows;      // by visit: the row,
+  std::span<ExpertShare> row_shares;  // how the output is added to it,
+  std::span<std::uint32_t> places;    // and the index of the choice: row * per_token + k
 
   Choices(Ops& ops, std::uint32_t row_count, std::uint32_t expert_count, std::uint32_t k)
       : per_token(k),
@@ -27,9 +28,19 @@ struct Moe::Choices {
         weights(ops.take_host<float>(experts.size())),
         wanted(ops.take_host<std::uint32_t>(std::min<std::size_t>(expert_count, experts.size()))),
         first(ops.take_host<std::uint32_t>(std::size_t{expert_count} + 1)),
+        shares(ops.take_host<ExpertShare>(experts.size())),
         rows(ops.take_host<std::uint32_t>(experts.size())),
-        row_weights(ops.take_host<float>(experts.size())),
+        row_shares(ops.take_host<ExpertShare>(experts.size())),
         places(ops.take_host<std::uint32_t>(experts.size())) {}
+
+  // By the law, outputs are added in groups of experts.
+  void set_shares(std::uint32_t expert_count) {
+    const auto group = [&](std::size_t i) { return expert_group(experts[i], expert_count); };
+    for (std::size_t i = 0; i < experts.size(); ++i) {
+      const bool is_first = i % per_token == 0, is_last = (i + 1) % per_token == 0;
+      shares[i] = {weights[i], is_first || group(i - 1) != group(i), is_last || group(i + 1) != group(i)};
+    }
+  }
 
   // A counting sort of the choices by expert; rows stay ascending.
   void sort_by_expert() {
@@ -44,7 +55,7 @@ struct Moe::Choices {
     for (std::size_t i = 0; i < experts.size(); ++i) {
       const std::uint32_t at = first[experts[i]]++;  // leaves every entry where the next expert begins,
       rows[at] = static_cast<std::uint32_t>(i / per_token);
-      row_weights[at] = weights[i];
+      row_shares[at] = shares[i];
       places[at] = static_cast<std::uint32_t>(i);
     }
     for (std::size_t e = first.size() - 1; e > 0; --e) first[e] = first[e - 1];  // which this undoes
@@ -63,7 +74,7 @@ struct Moe::Choices {
             view.up,
             view.down,
             rows.subspan(first[expert], count_of(expert)),
-            row_weights.subspan(first[expert], count_of(expert)),
+            row_shares.subspan(first[expert], count_of(expert)),
             first[expert]};
   }
 };
@@ -92,8 +103,7 @@ Status Moe::forward(const Step& step, LayerId layer, const Input& x, Rows y) con
   Ops& ops = step.ops;
   const Ops::Scope scope(ops);
   RouterRule rule = rule_;
-  if (step.experts_per_token != 0)
-    rule.experts_per_token = std::min(rule.experts_per_token, step.experts_per_token);
+  rule.experts_per_token = choices_per_row(config_, step.experts_per_token);
 
   Choices choices(ops, step.rows, config_.experts, rule.experts_per_token);
   MF_TRY_STATUS(route(step, layer, rule, x, choices));
@@ -102,20 +112,21 @@ Status Moe::forward(const Step& step, LayerId layer, const Input& x, Rows y) con
   for (const StepSegment& segment : step.segments)
     if (segment.history != nullptr)
       segment.history->record(layer, choices.of_row(segment.first_row + segment.rows() - 1));
+  choices.set_shares(config_.experts);
   choices.sort_by_expert();
 
   // Begun here, so that missing experts are read while the shared expert computes.
-  const bool is_few = step.rows <= kFewRows;
+  const bool is_sweep = sweeps(config_, step.rows, step.experts_per_token);
   Fetch fetch =
-      step.experts.begin(layer, choices.wanted, is_few ? FetchOrder::ready_first : FetchOrder::ascending);
+      step.experts.begin(layer, choices.wanted, is_sweep ? FetchOrder::ascending : FetchOrder::ready_first);
   const Rows shared = ops.take(step.rows, y.cols);
   if (shared_) {
     const TraceSpan span(step.trace, "shared expert", layer.index());
     shared_->mlp.forward(ops, x, shared);
     observe(step, StepPoint::shared, layer, shared);
   }
-  MF_TRY_STATUS(is_few ? visit_any_order(step, fetch, choices, x, y)
-                       : visit_ascending(step, fetch, choices, x, y));
+  MF_TRY_STATUS(is_sweep ? visit_ascending(step, fetch, choices, x, y)
+                         : visit_any_order(step, fetch, choices, x, y));
   observe(step, StepPoint::routed, layer, y);
   if (!shared_) return {};
   if (!shared_->gate) {
@@ -170,13 +181,16 @@ Status Moe::visit_any_order(const Step& step, Fetch& fetch, const Choices& choic
     ops.visit(std::span(visits).first(count), x, partials);
     for (std::size_t i = 0; i < count; ++i) leases[i].reset();
   }
-  ops.combine(partials, place_of_choice, choices.weights, choices.per_token, y);
+  ops.combine(partials, place_of_choice, choices.shares, choices.per_token, y);
   return {};
 }
 
 Status Moe::visit_ascending(const Step& step, Fetch& fetch, const Choices& choices, const Input& x,
                             Rows y) const {
-  step.ops.clear(y);
+  Ops& ops = step.ops;
+  const Ops::Scope scope(ops);
+  const Rows sums = ops.take(step.rows, y.cols);
+  ops.clear(y);
   // Visits all ready experts together, but at most as many rows as the step has: scratch memory is planned
   // for that number.
   std::array<std::optional<Lease>, kVisitsAtOnce> leases;
@@ -187,7 +201,7 @@ Status Moe::visit_ascending(const Step& step, Fetch& fetch, const Choices& choic
   const auto visit_all = [&] {
     const TraceSpan span(step.trace, "experts", fetch.layer().index());
     // Also submits reads that are due, as in visit_any_order().
-    step.ops.visit_adding(std::span(visits).first(count), x, y);
+    ops.visit_adding(std::span(visits).first(count), x, sums, y);
     for (std::size_t i = 0; i < count; ++i) leases[i].reset();
     count = rows = 0;
   };

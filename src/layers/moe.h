@@ -2,12 +2,15 @@
 // A mixture of experts: a router chooses a few experts for every row, and a shared expert, if there is one,
 // processes all rows. Expert-major: each expert runs once, on all rows of the batch that chose it.
 //
-// The law adds a row's experts in ascending order of their ids, then the shared expert. With few rows, every
-// expert's output is kept and added later, so experts may arrive in any order. With many rows, experts are
-// fetched in ascending order and each output is added at once. Immutable: thread-safe.
+// The law adds a row's experts in groups, in ascending order of their ids, then the shared expert. Usually
+// every expert's output is kept and added later, so experts may arrive in any order. A step that sweeps()
+// fetches them in ascending order and adds each output at once. Immutable: thread-safe.
 
+#include <algorithm>
+#include <cstdint>
 #include <optional>
 
+#include "base/arithmetic.h"
 #include "layers/step.h"
 #include "layers/swiglu_mlp.h"
 #include "layers/weights.h"
@@ -15,8 +18,20 @@
 
 namespace moeflux {
 
-// The largest batch, in rows, for which the outputs of all experts are kept.
-inline constexpr std::uint32_t kFewRows = 32;
+// From this many choices per expert on, 98 % of a layer's experts and more are chosen.
+inline constexpr std::uint32_t kSweepChoicesPerExpert = 4;
+
+// How many experts of a layer a row chooses. `limit`: EngineOptions::experts_per_token.
+inline std::uint32_t choices_per_row(const MoeConfig& moe, std::uint32_t limit) {
+  return limit == 0 ? moe.experts_per_token : std::min(moe.experts_per_token, limit);
+}
+// The smallest step, in rows, that takes nearly all experts of a layer.
+inline std::uint32_t sweeping_rows(const MoeConfig& moe, std::uint32_t limit) {
+  return divide_up(kSweepChoicesPerExpert * moe.experts, choices_per_row(moe, limit));
+}
+inline bool sweeps(const MoeConfig& moe, std::uint32_t rows, std::uint32_t limit) {
+  return rows >= sweeping_rows(moe, limit);
+}
 
 class Moe {
  public:

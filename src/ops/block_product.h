@@ -18,6 +18,18 @@ namespace moeflux {
 
 inline std::uint64_t blocks_of(std::uint64_t rows) { return divide_up(rows, tile16::kBlockRows); }
 
+// The kernel of `kernels` (MatmulKernels or TransposedKernels) for a matrix.
+template <class Kernels>
+auto kernel_of(const Kernels& kernels, const Encoding& encoding) {
+  return std::visit(
+      overloaded{
+          [&](const PlainFormat& plain) { return plain.dtype == Dtype::bf16 ? kernels.bf16 : kernels.f32; },
+          [&](const AffineFormat& affine) { return affine_kernel(kernels, affine.bits); },
+          [&](const Fp8BlockFormat&) { return kernels.fp8; },
+      },
+      encoding);
+}
+
 // The properties of the processor that products depend on.
 struct Processor {
   const KernelTable& kernels;
@@ -66,16 +78,6 @@ class BlockProduct {
   }
 
  private:
-  static MatmulKernel kernel_of(const MatmulKernels& kernels, const Encoding& encoding) {
-    return std::visit(
-        overloaded{
-            [&](const PlainFormat& plain) { return plain.dtype == Dtype::bf16 ? kernels.bf16 : kernels.f32; },
-            [&](const AffineFormat& affine) { return affine_kernel(kernels, affine.bits); },
-            [&](const Fp8BlockFormat&) { return kernels.fp8; },
-        },
-        encoding);
-  }
-
   template <class Args>
   static void describe(Args& args, const TiledMatrix& w, const AffineFormat* affine,
                        std::span<const std::uint32_t> rows, std::uint32_t count) {

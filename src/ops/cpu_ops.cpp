@@ -250,18 +250,6 @@ Status CpuOps::route(const RouterRule& rule, Rows logits, std::span<std::uint32_
                fmt::format("the router's logits of row {} are not finite", bad_row.load()));
 }
 
-void CpuOps::combine(Rows partials, std::span<const std::uint32_t> places, std::span<const float> weights,
-                     std::uint32_t per_token, Rows y) {
-  each_row(y.count, [&](std::uint32_t row) {
-    float* const out = y.row(row);
-    std::memset(out, 0, y.cols * sizeof(float));
-    for (std::uint32_t k = 0; k < per_token; ++k) {
-      const std::uint64_t index = std::uint64_t{row} * per_token + k;
-      kernels_->rows->add_scaled(out, partials.row(places[index]), weights[index], y.cols, out);
-    }
-  });
-}
-
 void CpuOps::clear(Rows y) {
   each_row(y.count, [&](std::uint32_t row) { std::memset(y.row(row), 0, y.cols * sizeof(float)); });
 }

@@ -45,7 +45,7 @@ class CpuOps final : public Ops {
                   Heads keys, Heads values, Rows decay, Rows beta, Heads y) override;
   Status route(const RouterRule& rule, Rows logits, std::span<std::uint32_t> experts,
                std::span<float> weights) override;
-  void combine(Rows partials, std::span<const std::uint32_t> places, std::span<const float> weights,
+  void combine(Rows partials, std::span<const std::uint32_t> places, std::span<const ExpertShare> shares,
                std::uint32_t per_token, Rows y) override;
   void clear(Rows y) override;
   void copy(Heads x, Heads y) override;
@@ -59,8 +59,11 @@ class CpuOps final : public Ops {
   void run_mlp(const TiledMatrix& gate, const TiledMatrix& up, const TiledMatrix& down, const Input& x,
                Rows y) override;
   void run_head_matmul(const HeadMatrices& w, const Heads& x, const Heads& y) override;
+  void run_head_matmul_transposed(const HeadMatrices& w, const Heads& x, const Heads& y) override;
   void run_visit(std::span<const ExpertVisit> visits, const Input& x, Rows partials) override;
-  void run_visit_adding(std::span<const ExpertVisit> visits, const Input& x, Rows y) override;
+  void run_visit_adding(std::span<const ExpertVisit> visits, const Input& x, Rows sums, Rows y) override;
+  void add_output(const ExpertShare& share, const float* output, std::uint32_t cols, float* sum,
+                  float* total);
   Hidden take_hidden(std::span<const ExpertVisit> visits, const Input& x);
   Hidden compute_hidden(std::span<const ExpertVisit> visits, const Input& x);
   void hidden_slices(const ExpertVisit& visit, std::size_t v, const Input& x, const Hidden& hidden,

@@ -7,6 +7,7 @@
 // between.
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/arithmetic.h"
 #include "base/check.h"
@@ -27,6 +28,8 @@ constexpr std::uint64_t kReadingRows = 2;
 // From this many experts per thread on, threads take whole experts, although one thread may have one more
 // than the others.
 constexpr std::size_t kManyVisits = 6;
+// Where the sum of a group of experts begins.
+constexpr float kZeros[kBufferCols] = {};
 
 std::uint32_t rows_of(const ExpertVisit& visit, const Input& x) {
   return visit.rows.empty() ? x.x.count : static_cast<std::uint32_t>(visit.rows.size());
@@ -194,8 +197,16 @@ void CpuOps::run_visit(std::span<const ExpertVisit> visits, const Input& x, Rows
   });
 }
 
+// Adds some columns of an expert's output to a row. Requires: cols <= kBufferCols.
+void CpuOps::add_output(const ExpertShare& share, const float* output, std::uint32_t cols, float* sum,
+                        float* total) {
+  const RowKernels& rows = *kernels_->rows;
+  rows.add_scaled(share.begins_group ? kZeros : sum, output, share.weight, cols, sum);
+  if (share.ends_group) rows.add(total, sum, cols, total);
+}
+
 // Each thread owns columns of y, so it can add the experts in their order.
-void CpuOps::run_visit_adding(std::span<const ExpertVisit> visits, const Input& x, Rows y) {
+void CpuOps::run_visit_adding(std::span<const ExpertVisit> visits, const Input& x, Rows sums, Rows y) {
   const Scope scope(*this);
   const Hidden hidden = compute_hidden(visits, x);
   const std::uint64_t blocks = blocks_of(y.cols);
@@ -210,12 +221,25 @@ void CpuOps::run_visit_adding(std::span<const ExpertVisit> visits, const Input& 
         product.run(block, std::min(blocks, block + kBufferBlocks), buffer.data, buffer.stride);
         const auto first = static_cast<std::uint32_t>(part) * kBufferCols;
         const std::uint32_t cols = std::min(kBufferCols, y.cols - first);
-        for (std::uint32_t row = 0; row < count; ++row) {
-          float* const out = y.row(visit.rows[row]) + first;
-          kernels_->rows->add_scaled(out, buffer.row(row), visit.weights[row], cols, out);
-        }
+        for (std::uint32_t row = 0; row < count; ++row)
+          add_output(visit.shares[row], buffer.row(row), cols, sums.row(visit.rows[row]) + first,
+                     y.row(visit.rows[row]) + first);
       }
     }
+  });
+}
+
+void CpuOps::combine(Rows partials, std::span<const std::uint32_t> places,
+                     std::span<const ExpertShare> shares, std::uint32_t per_token, Rows y) {
+  each_row(y.count, [&](std::uint32_t row) {
+    std::memset(y.row(row), 0, y.cols * sizeof(float));
+    float sum[kBufferCols];
+    for (std::uint32_t first = 0; first < y.cols; first += kBufferCols)
+      for (std::uint32_t k = 0; k < per_token; ++k) {
+        const std::uint64_t choice = std::uint64_t{row} * per_token + k;
+        add_output(shares[choice], partials.row(places[choice]) + first,
+                   std::min(kBufferCols, y.cols - first), sum, y.row(row) + first);
+      }
   });
 }
 

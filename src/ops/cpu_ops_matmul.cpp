@@ -14,6 +14,27 @@ constexpr std::uint64_t kPartBlocks = 2;
 
 std::uint64_t parts_of(const TiledMatrix& w) { return divide_up(blocks_of(w.rows), kPartBlocks); }
 
+// y[i][head] = transposed w x[i][head], for all rows i.
+void multiply_transposed(const TransposedKernels& kernels, const TiledMatrix& w, const Heads& x,
+                         const Heads& y, std::uint64_t head) {
+  TransposedArgs args;
+  args.blocks = w.first_block;
+  args.block_stride = w.block_stride;
+  args.block_count = static_cast<std::uint32_t>(blocks_of(w.rows));
+  args.last_block_rows = static_cast<std::uint32_t>(w.rows - (args.block_count - 1) * tile16::kBlockRows);
+  args.cols = static_cast<std::uint32_t>(w.cols);
+  args.x = x.head(0, head);
+  args.x_stride = x.stride;
+  args.batch = x.count;
+  args.y = y.head(0, head);
+  args.y_stride = y.stride;
+  if (const auto* affine = std::get_if<AffineFormat>(&w.encoding)) {
+    args.group = affine->group;
+    args.f32_scales = affine->scale_dtype == Dtype::f32;
+  }
+  kernel_of(kernels, w.encoding)(args);
+}
+
 }  // namespace
 
 Input CpuOps::take_prepared(Rows x, Rounding finest) {
@@ -84,10 +105,9 @@ void CpuOps::run_matmul(std::span<const Product> products, const Input& x) {
 }
 
 void CpuOps::run_head_matmul(const HeadMatrices& w, const Heads& x, const Heads& y) {
-  MF_REQUIRE(w.heads == x.heads && w.heads == y.heads && w.all.cols == x.dim && w.rows == y.dim,
+  MF_REQUIRE(w.heads == x.heads && w.heads == y.heads && w.first.cols == x.dim && w.first.rows == y.dim,
              "the shapes agree");
   const Scope scope(*this);
-  const std::uint64_t head_blocks = blocks_of(w.rows);
   const std::uint32_t sum_cols = x.dim % kSumCols == 0 ? x.dim / kSumCols : 0;
   const Rows sums = take(x.count * x.heads, std::max(sum_cols, 1u));  // [heads][rows][sums]
   if (sum_cols != 0)
@@ -96,13 +116,19 @@ void CpuOps::run_head_matmul(const HeadMatrices& w, const Heads& x, const Heads&
     });
   region(w.heads, [&](std::uint64_t begin, std::uint64_t end, unsigned) {
     for (std::uint64_t head = begin; head < end; ++head) {
-      TiledMatrix matrix = w.all;
-      matrix.rows = w.rows;
-      matrix.first_block += head * head_blocks * w.all.block_stride;
       const Input input{{x.head(0, head), x.count, x.dim, x.stride},
                         {sums.row(head * x.count), x.count, sum_cols, sums.stride}};
-      BlockProduct(processor(), matrix, input).run(0, head_blocks, y.head(0, head), y.stride);
+      BlockProduct(processor(), w.of(head), input).run(0, blocks_of(w.first.rows), y.head(0, head), y.stride);
     }
+  });
+}
+
+void CpuOps::run_head_matmul_transposed(const HeadMatrices& w, const Heads& x, const Heads& y) {
+  MF_REQUIRE(w.heads == x.heads && w.heads == y.heads && w.first.rows == x.dim && w.first.cols == y.dim,
+             "the shapes agree");
+  region(w.heads, [&](std::uint64_t begin, std::uint64_t end, unsigned) {
+    for (std::uint64_t head = begin; head < end; ++head)
+      multiply_transposed(*kernels_->transposed, w.of(head), x, y, head);
   });
 }
 

@@ -54,11 +54,17 @@ struct Product {
   Rounding rounding = Rounding::coarse;
 };
 
-// One matrix per head, consecutive; each begins at a block boundary.
+// One matrix per head, all of one shape.
 struct HeadMatrices {
-  TiledMatrix all;  // rows include the padding of every head
+  TiledMatrix first;  // of head 0
   std::uint32_t heads = 0;
-  std::uint32_t rows = 0;  // per head
+  std::uint64_t stride = 0;  // in bytes, from head to head
+
+  TiledMatrix of(std::uint64_t head) const {
+    TiledMatrix matrix = first;
+    matrix.first_block += head * stride;
+    return matrix;
+  }
 };
 
 // Keys and values of a block of kAttentionBlock positions of a session; each is [heads][256][words per row].
@@ -105,6 +111,21 @@ struct RouterRule {
   std::uint32_t experts_per_token = 0;
 };
 
+// The routed experts of a layer form this many groups of neighboring ids. A row's outputs are added within a
+// group and then group by group (docs/arithmetic.md), so the sum of a group can be computed anywhere.
+inline constexpr std::uint32_t kExpertGroups = 8;
+// The group of expert `expert` of `experts`.
+constexpr std::uint32_t expert_group(std::uint32_t expert, std::uint32_t experts) {
+  return static_cast<std::uint32_t>(std::uint64_t{expert} * kExpertGroups / experts);
+}
+
+// How the output of one of a row's experts is added: sum = fma(weight, output, sum), where the sum begins at
+// zero with the first expert of a group, and is added to the row after the last one.
+struct ExpertShare {
+  float weight = 0;
+  bool begins_group = false, ends_group = false;
+};
+
 // Most experts in one call of visit() or visit_adding().
 inline constexpr std::size_t kVisitsAtOnce = 32;
 
@@ -112,7 +133,7 @@ inline constexpr std::size_t kVisitsAtOnce = 32;
 struct ExpertVisit {
   TiledMatrix gate, up, down;
   std::span<const std::uint32_t> rows;  // rows of the batch, ascending; not empty
-  std::span<const float> weights;       // visit_adding: one per row
+  std::span<const ExpertShare> shares;  // visit_adding: one per row
   std::uint32_t first_partial = 0;      // visit: row of `partials` for the first output; the others follow
 };
 
@@ -182,6 +203,12 @@ class Ops {
     run_head_matmul(w, x, y);
     if (after_product_) after_product_();
   }
+  // y[i][h] = transposed W_h x[i][h].
+  void head_matmul_transposed(const HeadMatrices& w, const Heads& x, const Heads& y) {
+    ++counters_.matrix_calls;
+    run_head_matmul_transposed(w, x, y);
+    if (after_product_) after_product_();
+  }
 
   virtual void rms_norm(Rows x, std::span<const float> weight, float eps, Rows y) = 0;
   virtual void rms_norm(Heads x, std::span<const float> weight, float eps, Heads y) = 0;
@@ -219,13 +246,14 @@ class Ops {
     run_visit(visits, x, partials);
     if (after_product_) after_product_();
   }
-  // y[i] = the sum of weights[i][k] partials[places[i][k]], k ascending, by fma from zero.
-  virtual void combine(Rows partials, std::span<const std::uint32_t> places, std::span<const float> weights,
-                       std::uint32_t per_token, Rows y) = 0;
-  // For many rows, with experts in ascending order: y[row] = fma(weight, the expert's output, y[row]).
-  void visit_adding(std::span<const ExpertVisit> visits, const Input& x, Rows y) {
+  // y[i] = the outputs partials[places[i][k]] of the row's experts, k ascending, added by shares[i][k].
+  virtual void combine(Rows partials, std::span<const std::uint32_t> places,
+                       std::span<const ExpertShare> shares, std::uint32_t per_token, Rows y) = 0;
+  // For many rows, with experts in ascending order: adds their outputs by their shares. y begins at zero, and
+  // `sums` keeps the sums of groups between calls: [y.count][y.cols].
+  void visit_adding(std::span<const ExpertVisit> visits, const Input& x, Rows sums, Rows y) {
     counters_.expert_visits += visits.size();
-    run_visit_adding(visits, x, y);
+    run_visit_adding(visits, x, sums, y);
     if (after_product_) after_product_();
   }
   virtual void clear(Rows y) = 0;
@@ -243,8 +271,9 @@ class Ops {
   virtual void run_mlp(const TiledMatrix& gate, const TiledMatrix& up, const TiledMatrix& down,
                        const Input& x, Rows y) = 0;
   virtual void run_head_matmul(const HeadMatrices& w, const Heads& x, const Heads& y) = 0;
+  virtual void run_head_matmul_transposed(const HeadMatrices& w, const Heads& x, const Heads& y) = 0;
   virtual void run_visit(std::span<const ExpertVisit> visits, const Input& x, Rows partials) = 0;
-  virtual void run_visit_adding(std::span<const ExpertVisit> visits, const Input& x, Rows y) = 0;
+  virtual void run_visit_adding(std::span<const ExpertVisit> visits, const Input& x, Rows sums, Rows y) = 0;
 
   std::byte* measured_host(std::size_t size);
 

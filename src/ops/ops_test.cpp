@@ -230,13 +230,11 @@ TEST_P(OpsOnEveryIsa, HeadProductsMatchSingleHeads) {
       Processor processor(threads, *GetParam());
       Grid batch = x;
       Grid y(6, std::size_t{shape.heads} * shape.rows, 2);
-      processor.ops.head_matmul({all.tiled(), shape.heads, shape.rows}, heads_of(batch, shape.heads),
-                                heads_of(y, shape.heads));
+      processor.ops.head_matmul(test::consecutive_heads(all.tiled(), shape.heads, shape.rows),
+                                heads_of(batch, shape.heads), heads_of(y, shape.heads));
       EXPECT_TRUE(y.intact());
       for (std::uint32_t head = 0; head < shape.heads; ++head) {
-        TiledMatrix one = all.tiled();
-        one.first_block += std::uint64_t{head} * (padded / 16) * one.block_stride;
-        one.rows = shape.rows;
+        const TiledMatrix one = test::consecutive_heads(all.tiled(), shape.heads, shape.rows).of(head);
         Grid expected(6, shape.rows), found(6, shape.rows);
         const Ops::Scope scope(processor.ops);
         const Rows part = rows_of(batch).columns(head * shape.cols, shape.cols);
@@ -245,6 +243,41 @@ TEST_P(OpsOnEveryIsa, HeadProductsMatchSingleHeads) {
           std::copy_n(y.row(row) + std::size_t{head} * shape.rows, shape.rows, found.row(row));
         EXPECT_TRUE(same_bits(found, expected)) << "head " << head;
       }
+    }
+  }
+}
+
+TEST_P(OpsOnEveryIsa, TransposedHeadProductsMatchSingleHeads) {
+  Random random(25);
+  struct Case {
+    Encoding encoding;
+    std::uint32_t heads, rows, cols;
+  };
+  for (const Case& shape :
+       {Case{kFourBits, 5, 32, 128}, Case{PlainFormat{Dtype::bf16}, 3, 20, 70}, Case{kFourBits, 1, 7, 64}}) {
+    const std::uint32_t padded = (shape.rows + 15) / 16 * 16;
+    const RandomMatrix all(std::uint64_t{padded} * shape.heads, shape.cols, shape.encoding, random);
+    const HeadMatrices matrices = test::consecutive_heads(all.tiled(), shape.heads, shape.rows);
+    const Grid x = Grid::random(random, 6, std::size_t{shape.heads} * shape.rows, 4);
+    Processor alone(1, scalar());
+    for (const unsigned threads : {1u, 2u}) {
+      Processor processor(threads, *GetParam());
+      Grid batch = x;
+      Grid y(6, std::size_t{shape.heads} * shape.cols, 2);
+      processor.ops.head_matmul_transposed(matrices, heads_of(batch, shape.heads), heads_of(y, shape.heads));
+      EXPECT_EQ(processor.ops.counters().matrix_calls, 1u);
+      EXPECT_TRUE(y.intact());
+      for (std::uint32_t head = 0; head < shape.heads; ++head)
+        for (std::uint32_t row = 0; row < 6; ++row) {
+          Grid expected(1, shape.cols);
+          alone.ops.head_matmul_transposed(
+              {matrices.of(head), 1, 0},
+              Heads{heads_of(batch, shape.heads).head(row, head), 1, 1, shape.rows, 0, 0},
+              heads_of(expected, 1));
+          EXPECT_TRUE(std::equal(expected.row(0), expected.row(0) + shape.cols,
+                                 y.row(row) + std::size_t{head} * shape.cols))
+              << "head " << head << ", row " << row;
+        }
     }
   }
 }
@@ -363,129 +396,6 @@ TEST_P(OpsOnEveryIsa, RecurrentRowsHaveTheSameBitsForEverySplit) {
     }
 }
 
-// ---- Experts ---------------------------------------------------------------------------------------------
-
-// A batch, its experts, and the weights of its visits.
-struct Visits {
-  static constexpr std::uint32_t kDim = 128, kHidden = 72, kPerToken = 3;
-
-  struct Expert {
-    RandomMatrix gate, up, down;
-    std::vector<std::uint32_t> rows, places;  // places: row * kPerToken + k
-    std::vector<float> weights;
-  };
-
-  Visits(std::uint32_t row_count, std::uint32_t expert_count, std::uint32_t seed)
-      : random(seed), x(Grid::random(random, row_count, kDim, 9)) {
-    const Encoding wide = kFourBits, narrow = PlainFormat{Dtype::bf16};  // 72 columns are not whole groups
-    for (std::uint32_t e = 0; e < expert_count; ++e)
-      experts.push_back({RandomMatrix(kHidden, kDim, wide, random),
-                         RandomMatrix(kHidden, kDim, wide, random),
-                         RandomMatrix(kDim, kHidden, narrow, random),
-                         {},
-                         {},
-                         {}});
-    for (std::uint32_t row = 0; row < row_count; ++row) {
-      std::vector<std::uint32_t> ids(expert_count);
-      for (std::uint32_t e = 0; e < expert_count; ++e) ids[e] = e;
-      std::shuffle(ids.begin(), ids.end(), random);
-      std::sort(ids.begin(), ids.begin() + kPerToken);
-      for (std::uint32_t k = 0; k < kPerToken; ++k) {
-        Expert& expert = experts[ids[k]];
-        expert.rows.push_back(row);
-        expert.places.push_back(row * kPerToken + k);
-        expert.weights.push_back(0.5f + 0.4f * random_number(random));
-      }
-    }
-  }
-
-  ExpertVisit visit(const Expert& expert, std::uint32_t first_partial) const {
-    return {expert.gate.tiled(), expert.up.tiled(), expert.down.tiled(),
-            expert.rows,         expert.weights,    first_partial};
-  }
-
-  // Visits experts in the order of `ids`, `at_once` per call, and combines the outputs.
-  Grid visit_and_combine(CpuOps& ops, std::span<const std::uint32_t> ids, std::size_t at_once) {
-    const Ops::Scope scope(ops);
-    const Input input = ops.prepare(rows_of(x));
-    const std::size_t choices = x.rows() * kPerToken;
-    const Rows partials = ops.take(static_cast<std::uint32_t>(choices), kDim);
-    std::vector<std::uint32_t> partial_of(choices);
-    std::vector<float> weights(choices);
-    std::vector<ExpertVisit> visits;
-    std::uint32_t first = 0;
-    for (const std::uint32_t id : ids) {
-      const Expert& expert = experts[id];
-      for (std::size_t i = 0; i < expert.rows.size(); ++i) {
-        partial_of[expert.places[i]] = first + static_cast<std::uint32_t>(i);
-        weights[expert.places[i]] = expert.weights[i];
-      }
-      if (!expert.rows.empty()) visits.push_back(visit(expert, first));
-      first += static_cast<std::uint32_t>(expert.rows.size());
-    }
-    for (std::size_t i = 0; i < visits.size(); i += at_once)
-      ops.visit(std::span(visits).subspan(i, std::min(at_once, visits.size() - i)), input, partials);
-    Grid y(x.rows(), kDim, 1);
-    ops.combine(partials, partial_of, weights, kPerToken, rows_of(y));
-    return y;
-  }
-
-  // Visits experts in ascending order, `at_once` per call.
-  Grid visit_adding(CpuOps& ops, std::size_t at_once) {
-    const Ops::Scope scope(ops);
-    const Input input = ops.prepare(rows_of(x));
-    Grid y(x.rows(), kDim, 1);
-    ops.clear(rows_of(y));
-    std::vector<ExpertVisit> visits;
-    for (const Expert& expert : experts)
-      if (!expert.rows.empty()) visits.push_back(visit(expert, 0));
-    for (std::size_t i = 0; i < visits.size(); i += at_once)
-      ops.visit_adding(std::span(visits).subspan(i, std::min(at_once, visits.size() - i)), input, rows_of(y));
-    return y;
-  }
-
-  Random random;
-  Grid x;
-  std::vector<Expert> experts;
-};
-
-TEST_P(OpsOnEveryIsa, ExpertsGiveTheSameBitsCombinedOrAdded) {
-  for (const Precision precision : kPrecisions)
-    for (const std::uint32_t rows : {1u, 5u, 17u}) {
-      Visits visits(rows, 7, 9);
-      std::vector<std::uint32_t> ids = {0, 1, 2, 3, 4, 5, 6};
-      Processor reference(1, scalar(), precision);
-      const Grid expected = visits.visit_adding(reference.ops, 1);
-      for (const unsigned threads : {1u, 2u}) {
-        Processor processor(threads, *GetParam(), precision);
-        for (const std::size_t at_once : {1u, 2u, 3u, 7u}) {
-          EXPECT_TRUE(same_bits(visits.visit_adding(processor.ops, at_once), expected))
-              << rows << " rows, " << at_once << " at once, " << threads << " threads";
-          std::shuffle(ids.begin(), ids.end(), visits.random);
-          EXPECT_TRUE(same_bits(visits.visit_and_combine(processor.ops, ids, at_once), expected))
-              << rows << " rows, " << at_once << " at once, " << threads << " threads";
-        }
-      }
-    }
-}
-
-TEST(CpuOps, CountsMatricesAndExperts) {
-  Random random(10);
-  Processor processor(1);
-  const RandomMatrix matrix(32, 64, kFourBits, random);
-  multiply(processor.ops, matrix, Grid::random(random, 9, 64));
-  EXPECT_EQ(processor.ops.counters(), (OpsCounters{.matrix_calls = 1}));
-  Grid x = Grid::random(random, 9, 128), y(9, 32);
-  processor.ops.head_matmul({matrix.tiled(), 2, 16}, heads_of(x, 2), heads_of(y, 2));
-  EXPECT_EQ(processor.ops.counters(), (OpsCounters{.matrix_calls = 2}));
-  Visits visits(9, 4, 11);
-  const std::vector<std::uint32_t> ids = {0, 1, 2, 3};
-  visits.visit_and_combine(processor.ops, ids, 4);
-  EXPECT_EQ(processor.ops.counters(), (OpsCounters{.matrix_calls = 2, .expert_visits = 4}));
-  visits.visit_adding(processor.ops, 2);
-  EXPECT_EQ(processor.ops.counters(), (OpsCounters{.matrix_calls = 2, .expert_visits = 8}));
-}
-
 // ---- Routing ---------------------------------------------------------------------------------------------
 
 struct Routed {
@@ -567,7 +477,7 @@ void use_everything(Ops& ops, std::uint32_t rows, bool few_positions, KvDtype dt
   {
     const Ops::Scope inner(ops);
     const Rows y = ops.take(rows, 3 * 30);
-    ops.head_matmul({heads.tiled(), 3, 30}, as_heads(x, 3, 64), as_heads(y, 3, 30));
+    ops.head_matmul(test::consecutive_heads(heads.tiled(), 3, 30), as_heads(x, 3, 64), as_heads(y, 3, 30));
   }
   {
     const Ops::Scope inner(ops);
@@ -597,13 +507,13 @@ void use_everything(Ops& ops, std::uint32_t rows, bool few_positions, KvDtype dt
       down(192, 96, AffineFormat{8, 32, Dtype::bf16}, random);
   std::vector<std::uint32_t> all(rows);
   for (std::uint32_t i = 0; i < rows; ++i) all[i] = i;
-  const std::vector<float> weights(rows, 0.5f);
+  const std::vector<ExpertShare> shares(rows, {0.5f, true, true});
   const Input input = ops.prepare(x);
-  const Rows y = ops.take(rows, 192);
-  const std::vector<ExpertVisit> visits = {{gate.tiled(), gate.tiled(), down.tiled(), all, weights, 0},
-                                           {gate.tiled(), gate.tiled(), down.tiled(), all, weights, rows}};
+  const Rows sums = ops.take(rows, 192), y = ops.take(rows, 192);
+  const std::vector<ExpertVisit> visits = {{gate.tiled(), gate.tiled(), down.tiled(), all, shares, 0},
+                                           {gate.tiled(), gate.tiled(), down.tiled(), all, shares, rows}};
   ops.clear(y);
-  ops.visit_adding(visits, input, y);
+  ops.visit_adding(visits, input, sums, y);
   ops.visit(visits, input, ops.take(2 * rows, 192));
 }
 
@@ -648,14 +558,16 @@ TEST(Ops, CallsTheHookAfterEveryProduct) {
   EXPECT_EQ(calls, 1);
   ops.mlp(gate.tiled(), gate.tiled(), down.tiled(), input, y);
   EXPECT_EQ(calls, 2);
-  ops.head_matmul({heads.tiled(), 3, 30}, as_heads(x, 3, 64), as_heads(ops.take(2, 90), 3, 30));
+  ops.head_matmul(test::consecutive_heads(heads.tiled(), 3, 30), as_heads(x, 3, 64),
+                  as_heads(ops.take(2, 90), 3, 30));
   EXPECT_EQ(calls, 3);
   const std::vector<std::uint32_t> rows{0, 1};
-  const std::vector<float> weights{0.5f, 0.5f};
-  const ExpertVisit visit{gate.tiled(), gate.tiled(), down.tiled(), rows, weights, 0};
+  const std::vector<ExpertShare> shares(2, {0.5f, true, true});
+  const ExpertVisit visit{gate.tiled(), gate.tiled(), down.tiled(), rows, shares, 0};
   ops.visit({&visit, 1}, input, partials);
   EXPECT_EQ(calls, 4);
-  ops.visit_adding({&visit, 1}, input, y);
+  ops.clear(y);
+  ops.visit_adding({&visit, 1}, input, ops.take(2, 192), y);
   EXPECT_EQ(calls, 5);
 }
 

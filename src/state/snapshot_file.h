@@ -21,7 +21,7 @@ namespace moeflux {
 inline constexpr std::uint32_t kSnapshotMagic = 0x4D464C58;
 inline constexpr std::uint32_t kSnapshotVersion = 3;
 // From the first release on, changes whenever results change.
-inline constexpr std::uint32_t kLawVersion = 1;
+inline constexpr std::uint32_t kLawVersion = 2;
 
 // Which model a state belongs to, and which arithmetic computed it.
 struct SnapshotIdentity {

@@ -522,7 +522,7 @@ TEST(SnapshotFileRefusal, WrongNumericsIsADifferentArithmetic) {
     SnapshotIdentity other = identity_of_tests();
     other.*part = 77;
     EXPECT_REFUSED(refused(own_file(config, 3), config, kContext, other), ErrorCode::wrong_numerics,
-                   States("law 1", "precision 0", "2 experts", "kv dtype 0", fmt::format("law {}", other.law),
+                   States(fmt::format("law {}", kLawVersion), "precision 0", "2 experts", "kv dtype 0", fmt::format("law {}", other.law),
                           fmt::format("precision {}", other.precision),
                           fmt::format("{} experts", other.experts_per_token),
                           fmt::format("kv dtype {}", other.kv_dtype)));

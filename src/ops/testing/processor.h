@@ -26,4 +26,11 @@ inline Heads heads_of(Grid& grid, std::uint32_t heads) {
   return as_heads(rows_of(grid), heads, static_cast<std::uint32_t>(grid.cols()) / heads);
 }
 
+// A matrix of `rows` rows per head, each of which begins a block of `all`.
+inline HeadMatrices consecutive_heads(const TiledMatrix& all, std::uint32_t heads, std::uint32_t rows) {
+  TiledMatrix first = all;
+  first.rows = rows;
+  return {first, heads, blocks_of(rows) * all.block_stride};
+}
+
 }  // namespace moeflux::test
