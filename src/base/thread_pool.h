@@ -67,7 +67,7 @@ class ThreadPool {
 
   // Calls body(begin, end, worker) with the ranges of split_range(count, parts, part). There are at most
   // kPartsPerThread parts per thread, or one part if there is one thread.
-  static constexpr std::uint32_t kPartsPerThread = 4;
+  static constexpr std::uint32_t kPartsPerThread = 16;
   void parallel_for(std::uint64_t count,
                     FunctionRef<void(std::uint64_t begin, std::uint64_t end, unsigned worker)> body) noexcept;
 

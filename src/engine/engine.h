@@ -82,6 +82,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   ExpertStoreOptions store_options() const;
   Status open_experts() MF_REQUIRES(mutex_);
   Result<std::uint64_t> measure_workspace() const;
+  Result<std::uint64_t> measure_step(std::uint32_t rows, std::uint32_t rows_per_session) const;
   Status load_weights();
   Status make_executor();
 

@@ -51,7 +51,7 @@ class SilentObserver final : public StepObserver {
 
 // Measures the batches that can take the most memory: the largest one, every small number of rows, which
 // determines how they are split over threads, and the largest whose experts' outputs are kept. All rows are
-// at the end of the context, each in its own session.
+// at the end of the context, first as one session's and then each as its own session's.
 Result<std::uint64_t> Engine::measure_workspace() const {
   std::vector<std::uint32_t> sizes;
   const std::uint32_t small = std::max(32u, 4 * pool_.threads()) + 1;
@@ -64,27 +64,37 @@ Result<std::uint64_t> Engine::measure_workspace() const {
   sizes.push_back(options_.step_rows);
 
   std::uint64_t most = 0;
+  for (const std::uint32_t rows : sizes)
+    for (const std::uint32_t rows_per_session : {std::min(rows, options_.context), 1u}) {
+      MF_TRY(const std::uint64_t bytes, measure_step(rows, rows_per_session));
+      most = std::max(most, bytes);
+    }
+  return most;
+}
+
+Result<std::uint64_t> Engine::measure_step(std::uint32_t rows, std::uint32_t rows_per_session) const {
   SilentObserver observer;
   MeasuringExperts experts(model_);
-  const TokenId token(0);
-  std::vector<float> logits(config().vocabulary);  // shared by all rows: nothing is written
-  for (const std::uint32_t rows : sizes) {
-    CpuOps ops(pool_.threads(), options_.precision);
-    const Ops::Scope scope(ops);
-    ops.take_host<StepSegment>(rows);  // as run() does
-    std::vector<StepSegment> segments(rows);
-    for (std::uint32_t row = 0; row < rows; ++row)
-      segments[row] = {.tokens = {&token, 1},
-                       .first_row = row,
-                       .position = options_.context - 1,
-                       .logits_rows = 1,
-                       .logits = logits};
-    Step step = step_over(ops, experts, segments);
-    step.options.observer = &observer;
-    MF_TRY_STATUS(forward(step));
-    most = std::max<std::uint64_t>(most, ops.workspace().high_water());
+  const std::vector<TokenId> tokens(rows_per_session, TokenId(0));
+  // Shared by all sessions. Nothing is written, so it takes no memory.
+  const std::size_t logits_size = std::size_t{rows_per_session} * config().vocabulary;
+  MF_TRY(HugeBuffer logits, HugeBuffer::create(logits_size * sizeof(float)));
+  CpuOps ops(pool_.threads(), options_.precision);
+  const Ops::Scope scope(ops);
+  ops.take_host<StepSegment>(rows);  // as run() does
+  std::vector<StepSegment> segments;
+  for (std::uint32_t first = 0; first < rows; first += rows_per_session) {
+    const std::uint32_t count = std::min(rows_per_session, rows - first);
+    segments.push_back({.tokens = std::span(tokens).first(count),
+                        .first_row = first,
+                        .position = options_.context - count,
+                        .logits_rows = count,
+                        .logits = {reinterpret_cast<float*>(logits.data()), logits_size}});
   }
-  return most;
+  Step step = step_over(ops, experts, segments);
+  step.options.observer = &observer;
+  MF_TRY_STATUS(forward(step));
+  return ops.workspace().high_water();
 }
 
 }  // namespace moeflux

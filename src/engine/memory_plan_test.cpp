@@ -78,8 +78,8 @@ TEST(MemoryPlanOfAnEngine, CountsTheMemoryOfModelAndOptions) {
     EXPECT_EQ(plan.weights_bytes, engine->model().manifest().resident_bytes);
     EXPECT_EQ(plan.experts_bytes, ResidentExperts::bytes_of(engine->model()));
     EXPECT_EQ(plan.recurrent_bytes, 6 * shape.recurrent_block_bytes()) << "two of a step, four checkpoints";
-    EXPECT_EQ(plan.state_bytes(), BlockPool::budget_for(shape.kv_bytes(700) + plan.recurrent_bytes,
-                                                        plan.recurrent_bytes != 0 ? 2 : 1));
+    EXPECT_EQ(plan.state_bytes(),
+              BlockPool::budget_for(shape.kv_bytes(700) + plan.recurrent_bytes, shape.block_sizes()));
     EXPECT_GT(plan.workspace_bytes, 0u);
     EXPECT_EQ(plan.derived_bytes != 0, std::string_view(name) == "deepseek");
     EXPECT_GT(plan.usable_bytes, plan.total_bytes());
@@ -125,6 +125,29 @@ TEST(MemoryPlanOfAnEngine, GivesTheExpertsTheRestAndAtLeastOneRecord) {
   EXPECT_EQ(least.experts_bytes, ExpertStore::least_bytes(packed));
 }
 
+// A prompt takes other paths through a recurrent layer than single rows do, and more scratch memory. A step
+// that takes more than was planned ends the program.
+TEST(MemoryPlanOfAnEngine, HasScratchMemoryForPromptsAndForManySessions) {
+  ModelConfig config = small_qwen();
+  auto& net = std::get<GatedDeltaNetConfig>(config.layers[0].mixer);
+  net.value_heads = 32;
+  net.value_head_dim = 64;
+  config.layers.resize(1);
+  const ModelOnDisk model(config);
+  for (const unsigned threads : {1u, 2u}) {
+    const auto engine = model.open({.threads = threads, .context = 256, .step_rows = 200, .sessions = 200});
+    const Tokens tokens = random_tokens(*engine, 200);
+    Session prompt = new_session(*engine);
+    EXPECT_EQ(step(*engine, {{&prompt, tokens, WantedLogits::none, {}}}).rows, 200u);
+    std::vector<Session> sessions;
+    std::vector<Segment> batch;
+    for (std::size_t i = 0; i < 200; ++i) sessions.push_back(new_session(*engine));
+    for (std::size_t i = 0; i < 200; ++i)
+      batch.push_back({&sessions[i], std::span(tokens).subspan(i, 1), WantedLogits::none, {}});
+    EXPECT_EQ(step(*engine, batch).rows, 200u);
+  }
+}
+
 TEST(MemoryPlanOfAnEngine, CountsTheBudgetOfStatesIfItIsSmaller) {
   const ModelOnDisk model(small_qwen());
   EXPECT_EQ(model.open({.threads = 1, .kv_budget_bytes = 100'000})->memory_plan().state_bytes(), 100'000u);
@@ -135,7 +158,8 @@ TEST(MemoryPlanOfAnEngine, CountsEverySession) {
   const StateShape shape = state_shape_of(small_qwen());
   const MemoryPlan plan = model.open({.threads = 1, .context = 700, .sessions = 5})->memory_plan();
   EXPECT_EQ(plan.state_bytes(),
-            BlockPool::budget_for(5 * (shape.kv_bytes(700) + 6 * shape.recurrent_block_bytes()), 2));
+            BlockPool::budget_for(5 * (shape.kv_bytes(700) + 6 * shape.recurrent_block_bytes()),
+                                  shape.block_sizes()));
 }
 
 // Without a budget the states get what no other part of the plan needs.

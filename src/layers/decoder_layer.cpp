@@ -69,20 +69,19 @@ Status DecoderLayer::forward(const Step& step, Rows residual) const {
   const Rows normed = ops.take(step.rows, residual.cols);
   const Rows delta = ops.take(step.rows, residual.cols);
 
-  ops.rms_norm(residual, mixer_norm_, norm_eps_, normed);
-  observe(step, StepPoint::normed, layer_, normed);
   {
     const Ops::Scope mixing(ops);
     const TraceSpan span(step.trace, "mixer", layer_.index());
-    const Input x = ops.prepare(normed);
+    const Input x = ops.norm_and_prepare(residual, mixer_norm_, norm_eps_, Rounding::coarse, normed);
+    observe(step, StepPoint::normed, layer_, normed);
     std::visit([&](const auto& mixer) { mixer.forward(step, layer_, x, delta); }, mixer_);
   }
   observe(step, StepPoint::mixed, layer_, delta);
   ops.add(residual, delta, residual);
 
-  ops.rms_norm(residual, mlp_norm_, norm_eps_, normed);
+  // Routers need fine rounding.
+  const Input x = ops.norm_and_prepare(residual, mlp_norm_, norm_eps_, Rounding::fine, normed);
   observe(step, StepPoint::mlp_normed, layer_, normed);
-  const Input x = ops.prepare(normed, Rounding::fine);  // routers need it
   MF_TRY_STATUS(std::visit(overloaded{
                                [&](const Moe& moe) { return moe.forward(step, layer_, x, delta); },
                                [&](const SwigluMlp& mlp) {

@@ -20,29 +20,22 @@ void GatedAttention::forward(const Step& step, LayerId layer, const Input& x, Ro
   Ops& ops = step.ops;
   const Ops::Scope scope(ops);
   const std::uint32_t rows = step.rows, dim = config_.head_dim;
-
   const Rows query_gate = ops.take(rows, 2 * config_.query_dim());
   const Rows key = ops.take(rows, config_.kv_dim());
   const Rows value = ops.take(rows, config_.kv_dim());
   ops.matmul({{query_gate_, query_gate}, {key_, key}, {value_, value}}, x);
   const Heads both = as_heads(query_gate, config_.query_heads, 2 * dim);
-  const Heads queries = both.part(0, dim), gates = both.part(dim, dim);
-  const Heads keys = as_heads(key, config_.kv_heads, dim);
-
-  ops.rms_norm(queries, query_norm_, norm_eps_, queries);
-  ops.rms_norm(keys, key_norm_, norm_eps_, keys);
-  ops.rope(queries.part(0, config_.rope.dims), step.rope[rope_], config_.rope.pairing);
-  ops.rope(keys.part(0, config_.rope.dims), step.rope[rope_], config_.rope.pairing);
-
-  const std::span<const KvSegment> segments = kv_segments(step, layer);
-  ops.append(segments, keys, as_heads(value, config_.kv_heads, dim));
-  const Rows mixed = ops.take(rows, config_.query_dim());
-  const Heads mixed_heads = as_heads(mixed, config_.query_heads, dim);
-  const AttentionShape shape{config_.query_heads, config_.kv_heads, dim, dim,
-                             static_cast<float>(1 / std::sqrt(static_cast<double>(dim)))};
-  ops.attend(segments, shape, queries, mixed_heads);
-  ops.sigmoid_gate(mixed_heads, gates, mixed_heads);
-  ops.matmul(out_, ops.prepare(mixed), y);
+  const AttentionMix mix{.shape = {config_.query_heads, config_.kv_heads, dim, dim,
+                                   static_cast<float>(1 / std::sqrt(static_cast<double>(dim)))},
+                         .query_norm = query_norm_,
+                         .key_norm = key_norm_,
+                         .norm_eps = norm_eps_,
+                         .rope_dims = config_.rope.dims,
+                         .pairing = config_.rope.pairing};
+  const Input mixed = ops.mix_attention(mix, kv_segments(step, layer), step.rope[rope_], both.part(0, dim),
+                                        both.part(dim, dim), as_heads(key, config_.kv_heads, dim),
+                                        as_heads(value, config_.kv_heads, dim));
+  ops.matmul(out_, mixed, y);
 }
 
 }  // namespace moeflux

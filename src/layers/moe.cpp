@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "base/check.h"
 #include "base/overloaded.h"
@@ -102,11 +103,65 @@ Moe::Moe(const MoeConfig& config, const Weights& weights)
 Status Moe::forward(const Step& step, LayerId layer, const Input& x, Rows y) const {
   Ops& ops = step.ops;
   const Ops::Scope scope(ops);
-  RouterRule rule = rule_;
-  rule.experts_per_token = choices_per_row(config_, step.experts_per_token);
+  const bool is_sweep = sweeps(config_, step.rows, step.experts_per_token);
+  Choices choices(ops, step.rows, config_.experts, choices_per_row(config_, step.experts_per_token));
+  const Rows logits = ops.take(step.rows, config_.experts);
+  const Rows shared = ops.take(step.rows, y.cols), gate = ops.take(step.rows, 1);
 
-  Choices choices(ops, step.rows, config_.experts, rule.experts_per_token);
-  MF_TRY_STATUS(route(step, layer, rule, x, choices));
+  // With few rows, one parallel region computes the router's logits and the shared expert's hidden rows, and
+  // another the routed experts' hidden rows and the shared output. With many rows, experts are read while the
+  // shared expert computes.
+  Input hidden;
+  {
+    const TraceSpan span(step.trace, "router", layer.index());
+    const Product router{router_, logits, Rounding::fine};
+    if (is_sweep || !shared_)
+      ops.matmul({&router, 1}, x);
+    else
+      hidden = shared_->hidden(ops, x, gate, &router);
+    observe(step, StepPoint::router_logits, layer, logits);
+    MF_TRY_STATUS(choose(step, layer, logits, choices));
+  }
+  Fetch fetch =
+      step.experts.begin(layer, choices.wanted, is_sweep ? FetchOrder::ascending : FetchOrder::ready_first);
+  if (is_sweep) {
+    if (shared_) {
+      const TraceSpan span(step.trace, "shared expert", layer.index());
+      const Ops::Scope computing(ops);
+      ops.matmul(shared_->mlp.matrices().down, shared_->hidden(ops, x, gate), shared);
+    }
+    MF_TRY_STATUS(visit_ascending(step, fetch, choices, x, y));
+  } else if (shared_) {
+    const OwnProduct down{shared_->mlp.matrices().down, hidden, shared};
+    MF_TRY_STATUS(visit_any_order(step, fetch, choices, x, &down, y));
+  } else {
+    MF_TRY_STATUS(visit_any_order(step, fetch, choices, x, nullptr, y));
+  }
+  if (shared_) observe(step, StepPoint::shared, layer, shared);
+  observe(step, StepPoint::routed, layer, y);
+  if (!shared_) return {};
+  if (shared_->gate)
+    ops.add_gated(y, shared, gate, y);
+  else
+    ops.add(y, shared, y);
+  return {};
+}
+
+Input Moe::Shared::hidden(Ops& ops, const Input& x, Rows score, const Product* router) const {
+  if (router != nullptr && gate)
+    return ops.hidden(mlp.matrices(), x, std::array{*router, Product{*gate, score}});
+  if (router != nullptr) return ops.hidden(mlp.matrices(), x, {router, 1});
+  if (gate) return ops.hidden(mlp.matrices(), x, std::array{Product{*gate, score}});
+  return ops.hidden(mlp.matrices(), x);
+}
+
+Status Moe::choose(const Step& step, LayerId layer, Rows logits, Choices& choices) const {
+  RouterRule rule = rule_;
+  rule.experts_per_token = choices.per_token;
+  if (Status routed = step.ops.route(rule, logits, choices.experts, choices.weights); !routed)
+    return std::move(routed).error().during(fmt::format("layer {}", layer.index()));
+  if (step.options.routing != nullptr)
+    step.options.routing->choose(layer, config_.experts, choices.per_token, choices.experts, choices.weights);
   if (step.options.observer != nullptr)
     step.options.observer->chose(layer, choices.experts, choices.weights, choices.per_token);
   for (const StepSegment& segment : step.segments)
@@ -114,49 +169,11 @@ Status Moe::forward(const Step& step, LayerId layer, const Input& x, Rows y) con
       segment.history->record(layer, choices.of_row(segment.first_row + segment.rows() - 1));
   choices.set_shares(config_.experts);
   choices.sort_by_expert();
-
-  // Begun here, so that missing experts are read while the shared expert computes.
-  const bool is_sweep = sweeps(config_, step.rows, step.experts_per_token);
-  Fetch fetch =
-      step.experts.begin(layer, choices.wanted, is_sweep ? FetchOrder::ascending : FetchOrder::ready_first);
-  const Rows shared = ops.take(step.rows, y.cols);
-  if (shared_) {
-    const TraceSpan span(step.trace, "shared expert", layer.index());
-    shared_->mlp.forward(ops, x, shared);
-    observe(step, StepPoint::shared, layer, shared);
-  }
-  MF_TRY_STATUS(is_sweep ? visit_ascending(step, fetch, choices, x, y)
-                         : visit_any_order(step, fetch, choices, x, y));
-  observe(step, StepPoint::routed, layer, y);
-  if (!shared_) return {};
-  if (!shared_->gate) {
-    ops.add(y, shared, y);
-    return {};
-  }
-  const Rows gate = ops.take(step.rows, 1);
-  ops.matmul(*shared_->gate, x, gate);
-  ops.add_gated(y, shared, gate, y);
-  return {};
-}
-
-Status Moe::route(const Step& step, LayerId layer, const RouterRule& rule, const Input& x,
-                  Choices& choices) const {
-  Ops& ops = step.ops;
-  const Ops::Scope scope(ops);
-  const TraceSpan span(step.trace, "router", layer.index());
-  const Rows logits = ops.take(step.rows, config_.experts);
-  ops.matmul({{router_, logits, Rounding::fine}}, x);
-  observe(step, StepPoint::router_logits, layer, logits);
-  if (Status routed = ops.route(rule, logits, choices.experts, choices.weights); !routed)
-    return std::move(routed).error().during(fmt::format("layer {}", layer.index()));
-  if (step.options.routing != nullptr)
-    step.options.routing->choose(layer, config_.experts, rule.experts_per_token, choices.experts,
-                                 choices.weights);
   return {};
 }
 
 Status Moe::visit_any_order(const Step& step, Fetch& fetch, const Choices& choices, const Input& x,
-                            Rows y) const {
+                            const OwnProduct* beside, Rows y) const {
   Ops& ops = step.ops;
   const Ops::Scope scope(ops);
   // Partial i is the output of visit i; `place_of_choice` maps a row's choices to their visits.
@@ -178,7 +195,7 @@ Status Moe::visit_any_order(const Step& step, Fetch& fetch, const Choices& choic
     if (count == 0) break;
     const TraceSpan span(step.trace, "experts", fetch.layer().index());
     // Also submits reads that are due: Ops calls ExpertSource::advance_reads after every product.
-    ops.visit(std::span(visits).first(count), x, partials);
+    ops.visit(std::span(visits).first(count), x, partials, std::exchange(beside, nullptr));
     for (std::size_t i = 0; i < count; ++i) leases[i].reset();
   }
   ops.combine(partials, place_of_choice, choices.shares, choices.per_token, y);

@@ -45,12 +45,16 @@ class Moe {
   struct Shared {
     SwigluMlp mlp;
     std::optional<TiledMatrix> gate;  // [1, dim]
+
+    // Its hidden rows, and `score` if it has a gate. `router`: another product that shares x, or null.
+    Input hidden(Ops& ops, const Input& x, Rows score, const Product* router = nullptr) const;
   };
 
-  Status route(const Step& step, LayerId layer, const RouterRule& rule, const Input& x,
-               Choices& choices) const;
+  // Fills `choices` by the router's logits.
+  Status choose(const Step& step, LayerId layer, Rows logits, Choices& choices) const;
+  // `beside`: a product that runs beside the first visits, or null.
   Status visit_any_order(const Step& step, Fetch& fetch, const Choices& choices, const Input& x,
-                         Rows y) const;
+                         const OwnProduct* beside, Rows y) const;
   Status visit_ascending(const Step& step, Fetch& fetch, const Choices& choices, const Input& x,
                          Rows y) const;
 

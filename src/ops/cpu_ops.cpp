@@ -35,6 +35,28 @@ void CpuOps::each_task(std::uint64_t tasks, FunctionRef<void(std::uint32_t task,
   if (!is_measuring()) pool_->run_pieces(static_cast<std::uint32_t>(tasks), body);
 }
 
+void CpuOps::each_share(std::span<const Share> shares, ShareBody body) {
+  if (is_measuring()) return;
+  std::uint64_t tasks = 0, total = 0;
+  for (const Share& share : shares) {
+    tasks += share.tasks;
+    total += share.tasks * share.cost;
+  }
+  const auto parts = static_cast<std::uint32_t>(std::min<std::uint64_t>(tasks, most_parts()));
+  each_task(parts, [&](std::uint32_t part, unsigned worker) {
+    const std::uint64_t begin = total * part / parts, end = total * (part + 1) / parts;
+    std::uint64_t start = 0;  // of the share
+    for (std::size_t i = 0; i < shares.size(); ++i) {
+      const std::uint64_t count = shares[i].tasks, cost = shares[i].cost;
+      const auto task_at = [&](std::uint64_t place) {  // the first task that begins at or after `place`
+        return place <= start ? 0 : std::min(count, divide_up(place - start, cost));
+      };
+      if (const std::uint64_t from = task_at(begin), to = task_at(end); from < to) body(i, from, to, worker);
+      start += count * cost;
+    }
+  });
+}
+
 void CpuOps::each_row(std::uint32_t rows, FunctionRef<void(std::uint32_t row)> body) {
   region(rows, [&](std::uint64_t begin, std::uint64_t end, unsigned) {
     for (std::uint64_t row = begin; row < end; ++row) body(static_cast<std::uint32_t>(row));
@@ -60,6 +82,16 @@ void CpuOps::rms_norm(Rows x, std::span<const float> weight, float eps, Rows y) 
   each_row(x.count, [&](std::uint32_t row) {
     kernels_->rows->rms_norm(x.row(row), weight.data(), x.cols, eps, y.row(row));
   });
+}
+
+Input CpuOps::norm_and_prepare(Rows x, std::span<const float> weight, float eps, Rounding finest, Rows y) {
+  MF_REQUIRE(x.count == y.count && x.cols == y.cols && weight.size() == x.cols, "the shapes agree");
+  const Input input = y.cols % kSumCols == 0 ? take_prepared(y, finest) : Input{y};
+  each_row(x.count, [&](std::uint32_t row) {
+    kernels_->rows->rms_norm(x.row(row), weight.data(), x.cols, eps, y.row(row));
+    prepare_part(input, row, 0, y.cols);
+  });
+  return input;
 }
 
 void CpuOps::rms_norm(Heads x, std::span<const float> weight, float eps, Heads y) {
@@ -109,109 +141,6 @@ void CpuOps::add_gated(Rows x, Rows a, Rows gate, Rows y) {
 void CpuOps::sigmoid_gate(Heads x, Heads gate, Heads y) {
   each_head(x, [&](std::uint32_t row, std::uint32_t head) {
     kernels_->rows->sigmoid_gate(x.head(row, head), gate.head(row, head), x.dim, y.head(row, head));
-  });
-}
-
-// The segments in two groups, so that work on recurrent states can be split by its amount.
-struct CpuOps::ByLength {
-  std::span<const RecurrentSegment*> many_rows, one_row;
-};
-
-CpuOps::ByLength CpuOps::by_length(std::span<const RecurrentSegment> segments) {
-  const std::span<const RecurrentSegment*> all = take_host<const RecurrentSegment*>(segments.size());
-  std::size_t many = 0, one = all.size();
-  for (const RecurrentSegment& segment : segments) (segment.rows == 1 ? all[--one] : all[many++]) = &segment;
-  return {all.first(many), all.subspan(many)};
-}
-
-// A task is some channels of a segment, for its rows in order.
-void CpuOps::conv(std::span<const RecurrentSegment> segments, Rows x, std::span<const float> weight,
-                  std::uint32_t width, Rows y) {
-  MF_REQUIRE(weight.size() == std::uint64_t{x.cols} * width, "one weight per channel and position");
-  constexpr std::uint32_t kChannels = 64;  // whole cache lines
-  const std::uint32_t units = divide_up(x.cols, kChannels);
-  const auto run = [&](const RecurrentSegment& segment, std::uint32_t part, std::uint32_t parts) {
-    const IndexRange range = split_range(units, parts, part);
-    const auto first = static_cast<std::uint32_t>(range.begin) * kChannels;
-    ConvArgs args;
-    args.x = x.row(segment.first_row) + first;
-    args.x_stride = x.stride;
-    args.rows = segment.rows;
-    args.channels = std::min(static_cast<std::uint32_t>(range.size()) * kChannels, x.cols - first);
-    args.width = width;
-    args.weight = weight.data() + std::uint64_t{first} * width;
-    args.state_in = segment.before + first;
-    args.state_out = segment.after + first;
-    args.state_stride = x.cols;
-    args.y = y.row(segment.first_row) + first;
-    args.y_stride = y.stride;
-    kernels_->delta_net->conv(args);
-  };
-  const Scope scope(*this);
-  const auto [many_rows, one_row] = by_length(segments);
-  const std::uint32_t parts_of_many = std::min(units, parts_of_shares());
-  const std::uint32_t parts_of_one = std::min(
-      units, divide_up(threads_, static_cast<std::uint32_t>(std::max<std::size_t>(1, one_row.size()))));
-  const std::size_t long_tasks = many_rows.size() * parts_of_many;
-  each_task(long_tasks + one_row.size() * parts_of_one, [&](std::uint32_t task, unsigned) {
-    if (task < long_tasks) return run(*many_rows[task / parts_of_many], task % parts_of_many, parts_of_many);
-    const auto rest = static_cast<std::uint32_t>(task - long_tasks);
-    run(*one_row[rest / parts_of_one], rest % parts_of_one, parts_of_one);
-  });
-}
-
-void CpuOps::decay_beta(Rows a, Rows b, std::span<const float> rate, std::span<const float> dt_bias,
-                        Rows decay, Rows beta) {
-  MF_REQUIRE(rate.size() == a.cols && dt_bias.size() == a.cols && b.cols == a.cols, "the shapes agree");
-  each_row(a.count, [&](std::uint32_t row) {
-    kernels_->delta_net->decay_beta(a.row(row), b.row(row), rate.data(), dt_bias.data(), a.cols,
-                                    decay.row(row), beta.row(row));
-  });
-}
-
-// A task is a head of a segment with several rows, or many heads of single-row segments, as in decoding,
-// which go to the kernel together.
-void CpuOps::delta_rule(std::span<const RecurrentSegment> segments, const DeltaRuleShape& shape,
-                        Heads queries, Heads keys, Heads values, Rows decay, Rows beta, Heads y) {
-  const Scope scope(*this);
-  const std::uint32_t sharing = shape.value_heads / shape.key_heads;
-  const std::uint64_t state_size = std::uint64_t{shape.key_dim} * shape.value_dim;
-  const auto first_row_of = [&](const RecurrentSegment& segment, std::uint32_t head) {
-    const std::uint32_t row = segment.first_row;
-    return DeltaHead{queries.head(row, head / sharing),
-                     keys.head(row, head / sharing),
-                     values.head(row, head),
-                     decay.row(row)[head],
-                     beta.row(row)[head],
-                     segment.before + head * state_size,
-                     segment.after + head * state_size,
-                     y.head(row, head)};
-  };
-  const auto run_rows = [&](const RecurrentSegment& segment, std::uint32_t head) {
-    DeltaRuleArgs args = rule_of_head(first_row_of(segment, head), shape.key_dim, shape.value_dim);
-    args.query_stride = queries.stride;
-    args.key_stride = keys.stride;
-    args.value_stride = values.stride;
-    args.decay = decay.row(segment.first_row) + head;
-    args.beta = beta.row(segment.first_row) + head;
-    args.decay_stride = decay.stride;
-    args.beta_stride = beta.stride;
-    args.rows = segment.rows;
-    args.y_stride = y.stride;
-    kernels_->delta_net->delta_rule(args);
-  };
-  const auto [many_rows, one_row] = by_length(segments);
-  const std::span<DeltaHead> heads = take_host<DeltaHead>(segments.size() * shape.value_heads);
-  const std::uint64_t decode_heads = one_row.size() * std::uint64_t{shape.value_heads};
-  const auto parts = static_cast<std::uint32_t>(std::min<std::uint64_t>(decode_heads, parts_of_shares()));
-  const std::size_t long_tasks = many_rows.size() * shape.value_heads;
-  each_task(long_tasks + parts, [&](std::uint32_t task, unsigned) {
-    if (task < long_tasks) return run_rows(*many_rows[task / shape.value_heads], task % shape.value_heads);
-    const IndexRange range = split_range(decode_heads, parts, static_cast<std::uint32_t>(task - long_tasks));
-    for (std::uint64_t i = range.begin; i < range.end; ++i)
-      heads[i] =
-          first_row_of(*one_row[i / shape.value_heads], static_cast<std::uint32_t>(i % shape.value_heads));
-    kernels_->delta_net->delta_step({&heads[range.begin], range.size(), shape.key_dim, shape.value_dim});
   });
 }
 

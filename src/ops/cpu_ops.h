@@ -47,6 +47,12 @@ class CpuOps final : public Ops {
                std::span<float> weights) override;
   void combine(Rows partials, std::span<const std::uint32_t> places, std::span<const ExpertShare> shares,
                std::uint32_t per_token, Rows y) override;
+  Input norm_and_prepare(Rows x, std::span<const float> weight, float eps, Rounding finest, Rows y) override;
+  Input mix_delta(const DeltaMix& mix, std::span<const RecurrentSegment> conv_states,
+                  std::span<const RecurrentSegment> delta_states, Rows qkv, Rows gate, Rows a,
+                  Rows b) override;
+  Input mix_attention(const AttentionMix& mix, std::span<const KvSegment> segments, const RopeTable& rope,
+                      Heads queries, Heads gates, Heads keys, Heads values) override;
   void clear(Rows y) override;
   void copy(Heads x, Heads y) override;
   void read(Rows from, std::span<float> to) override;
@@ -54,46 +60,68 @@ class CpuOps final : public Ops {
 
  private:
   struct Hidden;
+  // Tasks of equal cost: a product's parts, an expert's slices.
+  struct Share {
+    std::uint64_t tasks, cost;
+  };
+  using ShareBody = FunctionRef<void(std::size_t share, std::uint64_t first, std::uint64_t end, unsigned)>;
 
   void run_matmul(std::span<const Product> products, const Input& x) override;
-  void run_mlp(const TiledMatrix& gate, const TiledMatrix& up, const TiledMatrix& down, const Input& x,
-               Rows y) override;
+  Input run_hidden(const MlpMatrices& w, const Input& x, std::span<const Product> beside) override;
   void run_head_matmul(const HeadMatrices& w, const Heads& x, const Heads& y) override;
   void run_head_matmul_transposed(const HeadMatrices& w, const Heads& x, const Heads& y) override;
-  void run_visit(std::span<const ExpertVisit> visits, const Input& x, Rows partials) override;
+  void run_visit(std::span<const ExpertVisit> visits, const Input& x, Rows partials,
+                 const OwnProduct* beside) override;
   void run_visit_adding(std::span<const ExpertVisit> visits, const Input& x, Rows sums, Rows y) override;
-  void add_output(const ExpertShare& share, const float* output, std::uint32_t cols, float* sum,
-                  float* total);
+
+  static std::uint64_t block_cost(const TiledMatrix& w, std::uint32_t rows);
+  Share product_share(const TiledMatrix& w, std::uint32_t rows) const;
+  void multiply_parts(const Product& product, const Input& x, std::uint64_t from, std::uint64_t to);
+
   Hidden take_hidden(std::span<const ExpertVisit> visits, const Input& x);
-  Hidden compute_hidden(std::span<const ExpertVisit> visits, const Input& x);
+  Hidden with_buffers(std::span<std::uint32_t> first, const Input& rows, std::uint32_t most_rows);
+  Hidden compute_hidden(std::span<const ExpertVisit> visits, const Input& x, const OwnProduct* beside);
+  Share slices_share(const ExpertVisit& visit, std::uint32_t rows) const;
+  Share down_share(const ExpertVisit& visit, std::uint32_t rows) const;
   void hidden_slices(const ExpertVisit& visit, std::size_t v, const Input& x, const Hidden& hidden,
                      unsigned worker, std::uint64_t from, std::uint64_t to);
+  void add_output(const ExpertShare& share, const float* output, std::uint32_t cols, float* sum,
+                  float* total);
 
   struct ByLength;
   ByLength by_length(std::span<const RecurrentSegment> segments);
+  void mix_key_heads(const DeltaMix& mix, std::span<const RecurrentSegment> conv_states,
+                     std::span<const RecurrentSegment> delta_states, IndexRange units, const Rows& qkv,
+                     const Rows& gate, const Rows& a, const Rows& b, float* mixed, const Input& result);
 
+  // Called for heads [first, first + count) of a row once their result is complete.
+  using HeadsDone = FunctionRef<void(std::uint32_t row, std::uint32_t first, std::uint32_t count)>;
+  struct AttentionJob;
+  struct SplitRow;
   bool attends_to_bytes(std::span<const KvSegment> segments) const;
-  void attend_rows(std::span<const KvSegment> segments, const AttentionShape& shape,
-                   std::uint32_t rows_of_task, Heads queries, Heads y);
-  struct RunningRows;
-  void attend_task(const HeadAttention::Plan& plan, const KvSegment& segment, const HeadRange& heads,
-                   std::uint32_t first_row, std::uint32_t rows, const RunningRows& state, float* scratch,
-                   Heads queries, Heads y);
-  void attend_blocks(std::span<const KvSegment> segments, const AttentionShape& shape, Heads queries,
-                     Heads y);
+  void attend_all(std::span<const KvSegment> segments, const AttentionShape& shape, Heads queries, Heads y,
+                  HeadsDone done);
+  void append_head(const KvSegment& segment, std::uint32_t row, std::uint32_t head, const Heads& keys,
+                   const Heads& values);
+  void run_wave(const AttentionJob& job, std::span<const KvSegment* const> whole,
+                std::span<const SplitRow> split);
+  void attend_rows(const AttentionJob& job, const KvSegment& segment, std::uint64_t task, unsigned worker);
+  void attend_block(const AttentionJob& job, const SplitRow& row, std::uint64_t task, unsigned worker);
+  void merge_blocks(const AttentionJob& job, const SplitRow& row, std::uint32_t head);
 
   bool is_measuring() const { return pool_ == nullptr; }
   Processor processor() const { return {*kernels_, wants_prefetch_}; }  // Requires: !is_measuring()
+  // Into how many parts a region is split at most.
+  std::uint32_t most_parts() const { return threads_ == 1 ? 1 : threads_ * ThreadPool::kPartsPerThread; }
   // A parallel region: body(begin, end, worker) over parts of 0..count.
   void region(std::uint64_t count,
               FunctionRef<void(std::uint64_t begin, std::uint64_t end, unsigned worker)> body);
   // A parallel region: body(task, worker) for each task below `tasks`.
   void each_task(std::uint64_t tasks, FunctionRef<void(std::uint32_t task, unsigned worker)> body);
+  // A parallel region over the tasks of all shares, in parts of equal cost.
+  void each_share(std::span<const Share> shares, ShareBody body);
   void each_row(std::uint32_t rows, FunctionRef<void(std::uint32_t row)> body);
   void each_head(const Heads& heads, FunctionRef<void(std::uint32_t row, std::uint32_t head)> body);
-
-  // Into how many parts the work on experts is split.
-  unsigned parts_of_shares() const { return threads_ == 1 ? 1 : threads_ * ThreadPool::kPartsPerThread; }
 
   // take_prepared: the memory of prepare()'s result, uninitialized. prepare_part: fills in columns [first,
   // first + cols) of a row, where `first` is a multiple of kInt8Group.

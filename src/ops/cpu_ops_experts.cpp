@@ -1,10 +1,10 @@
-// Experts of CpuOps: gate, up, SwiGLU and down, for any number of experts in two parallel regions.
+// MLPs of CpuOps: gate, up, SwiGLU and down of experts and of resident MLPs, in two parallel regions.
 //
 // First region: slices of 64 hidden columns. A slice's gate and up blocks are multiplied into a small buffer
 // of the thread, SwiGLU makes them hidden numbers, and these are prepared for the next product while they are
 // in the cache. 64 columns share a scale there, so slices are independent. Second region: down. If every
 // thread has whole experts, both regions are one: memory is read in longer runs, and no thread waits in
-// between.
+// between. Products that have nothing to do with each other share a region.
 
 #include <algorithm>
 #include <cstring>
@@ -23,8 +23,6 @@ constexpr std::uint64_t kBufferBlocks = kBufferCols / tile16::kBlockRows;
 // An expert with at most this many rows multiplies gate and up of all its slices at once: memory is the
 // limit, and is then read in longer runs.
 constexpr std::uint32_t kMaxRowsAllSlices = 2;
-// Reading a block costs about as much as the products of this many rows.
-constexpr std::uint64_t kReadingRows = 2;
 // From this many experts per thread on, threads take whole experts, although one thread may have one more
 // than the others.
 constexpr std::size_t kManyVisits = 6;
@@ -62,34 +60,11 @@ void multiply_slice(const Processor& processor, const ExpertVisit& visit, const 
       .run(first, end, both.data + tile16::kBlockRows, both.stride, kPair);
 }
 
-// The tasks of one visit and the cost of each.
-struct Share {
-  std::uint64_t tasks, cost;
-};
-
-// Calls body(visit, first task, end task) for part `part` of `parts` parts that are equal in cost.
-template <class Body>
-void each_share(std::span<const Share> shares, unsigned part, unsigned parts, Body body) {
-  std::uint64_t total = 0;
-  for (const Share& share : shares) total += share.tasks * share.cost;
-  const std::uint64_t begin = total * part / parts, end = total * (part + 1) / parts;
-  std::uint64_t start = 0;
-  for (std::size_t i = 0; i < shares.size(); ++i) {
-    const std::uint64_t tasks = shares[i].tasks, cost = shares[i].cost;
-    const auto task_at = [&](std::uint64_t place) {  // the first task that begins at or after `place`
-      return place <= start ? 0 : std::min(tasks, divide_up(place - start, cost));
-    };
-    if (const std::uint64_t from = task_at(begin), to = task_at(end); from < to) body(i, from, to);
-    start += tasks * cost;
-  }
-}
-
 }  // namespace
 
 // The prepared hidden rows of all visits, consecutive, and the buffers of the threads.
 struct CpuOps::Hidden {
   std::span<std::uint32_t> first;  // [visits + 1]: first row of each visit
-  std::span<Share> shares;         // [visits]: how the work of a region is split
   Input rows;
   Rows buffers;       // [threads * most_rows][kBufferCols]
   Rows wide_buffers;  // [threads * kMaxRowsAllSlices][gate and up of the widest expert]
@@ -105,24 +80,23 @@ struct CpuOps::Hidden {
 CpuOps::Hidden CpuOps::take_hidden(std::span<const ExpertVisit> visits, const Input& x) {
   MF_REQUIRE(visits.size() <= kVisitsAtOnce, "not too many experts at once");
   // The size does not depend on the number of experts: a memory plan does not know how the rows will choose.
-  Hidden hidden{take_host<std::uint32_t>(kVisitsAtOnce + 1),
-                take_host<Share>(kVisitsAtOnce).first(visits.size()),
-                {},
-                {},
-                {},
-                0};
-  std::uint32_t widest = 0;
-  hidden.first[0] = 0;
+  const std::span<std::uint32_t> first = take_host<std::uint32_t>(kVisitsAtOnce + 1);
+  std::uint32_t most_rows = 0, widest = 0;
+  first[0] = 0;
   for (std::size_t v = 0; v < visits.size(); ++v) {
     const std::uint32_t rows = rows_of(visits[v], x);
-    hidden.first[v + 1] = hidden.first[v] + rows;
-    hidden.most_rows = std::max(hidden.most_rows, rows);
+    first[v + 1] = first[v] + rows;
+    most_rows = std::max(most_rows, rows);
     widest = std::max(widest, static_cast<std::uint32_t>(visits[v].gate.rows));
   }
-  hidden.rows = take_prepared(take(hidden.first[visits.size()], widest), Rounding::coarse);
-  hidden.buffers = take(threads_ * hidden.most_rows, kBufferCols);
-  hidden.wide_buffers = take(threads_ * kMaxRowsAllSlices, 2 * kSliceCols * divide_up(widest, kSliceCols));
-  return hidden;
+  const Input rows = take_prepared(take(first[visits.size()], widest), Rounding::coarse);
+  return with_buffers(first, rows, most_rows);
+}
+
+CpuOps::Hidden CpuOps::with_buffers(std::span<std::uint32_t> first, const Input& rows,
+                                    std::uint32_t most_rows) {
+  return {first, rows, take(threads_ * most_rows, kBufferCols),
+          take(threads_ * kMaxRowsAllSlices, 2 * kSliceCols * divide_up(rows.x.cols, kSliceCols)), most_rows};
 }
 
 // Computes slices [from, to) of visit v.
@@ -145,29 +119,53 @@ void CpuOps::hidden_slices(const ExpertVisit& visit, std::size_t v, const Input&
   }
 }
 
-CpuOps::Hidden CpuOps::compute_hidden(std::span<const ExpertVisit> visits, const Input& x) {
+CpuOps::Share CpuOps::slices_share(const ExpertVisit& visit, std::uint32_t rows) const {
+  return {slices_of(visit), kSliceBlocks * (block_cost(visit.gate, rows) + block_cost(visit.up, rows))};
+}
+CpuOps::Share CpuOps::down_share(const ExpertVisit& visit, std::uint32_t rows) const {
+  return {divide_up(blocks_of(visit.down.rows), kBufferBlocks), kBufferBlocks * block_cost(visit.down, rows)};
+}
+
+CpuOps::Hidden CpuOps::compute_hidden(std::span<const ExpertVisit> visits, const Input& x,
+                                      const OwnProduct* beside) {
   const Hidden hidden = take_hidden(visits, x);
-  for (std::size_t v = 0; v < visits.size(); ++v)
-    hidden.shares[v] = {slices_of(visits[v]), hidden.rows_of(v) + kReadingRows};
-  each_task(parts_of_shares(), [&](unsigned part, unsigned worker) {
-    each_share(hidden.shares, part, parts_of_shares(),
-               [&](std::size_t v, std::uint64_t from, std::uint64_t to) {
-                 hidden_slices(visits[v], v, x, hidden, worker, from, to);
-               });
+  const Scope scope(*this);
+  const std::span<Share> shares = take_host<Share>(kVisitsAtOnce + 1).first(visits.size() + (beside ? 1 : 0));
+  for (std::size_t v = 0; v < visits.size(); ++v) shares[v] = slices_share(visits[v], hidden.rows_of(v));
+  if (beside != nullptr) shares.back() = product_share(beside->w, beside->x.x.count);
+  each_share(shares, [&](std::size_t i, std::uint64_t from, std::uint64_t to, unsigned worker) {
+    if (i < visits.size())
+      hidden_slices(visits[i], i, x, hidden, worker, from, to);
+    else
+      multiply_parts({beside->w, beside->y}, beside->x, from, to);
   });
   return hidden;
 }
 
-void CpuOps::run_mlp(const TiledMatrix& gate, const TiledMatrix& up, const TiledMatrix& down, const Input& x,
-                     Rows y) {
+// The hidden rows belong to the caller's scope.
+Input CpuOps::run_hidden(const MlpMatrices& w, const Input& x, std::span<const Product> beside) {
+  const Input rows =
+      take_prepared(take(x.x.count, static_cast<std::uint32_t>(w.gate.rows)), Rounding::coarse);
   const Scope scope(*this);
-  const ExpertVisit visit{gate, up, down, {}, {}, 0};
-  const Hidden hidden = compute_hidden({&visit, 1}, x);
-  const Product product{down, y};
-  run_matmul({&product, 1}, hidden.rows);
+  const ExpertVisit visit{w.gate, w.up, w.down, {}, {}, 0};
+  const std::span<std::uint32_t> first = take_host<std::uint32_t>(2);
+  first[0] = 0;
+  first[1] = x.x.count;
+  const Hidden hidden = with_buffers(first, rows, x.x.count);
+  const std::span<Share> shares = take_host<Share>(beside.size() + 1);
+  for (std::size_t i = 0; i < beside.size(); ++i) shares[i] = product_share(beside[i].w, x.x.count);
+  shares.back() = slices_share(visit, x.x.count);
+  each_share(shares, [&](std::size_t i, std::uint64_t from, std::uint64_t to, unsigned worker) {
+    if (i < beside.size())
+      multiply_parts(beside[i], x, from, to);
+    else
+      hidden_slices(visit, 0, x, hidden, worker, from, to);
+  });
+  return rows;
 }
 
-void CpuOps::run_visit(std::span<const ExpertVisit> visits, const Input& x, Rows partials) {
+void CpuOps::run_visit(std::span<const ExpertVisit> visits, const Input& x, Rows partials,
+                       const OwnProduct* beside) {
   const Scope scope(*this);
   const auto multiply_down = [&](std::size_t v, const Hidden& hidden, std::uint64_t block,
                                  std::uint64_t end_block) {
@@ -178,22 +176,27 @@ void CpuOps::run_visit(std::span<const ExpertVisit> visits, const Input& x, Rows
 
   if (visits.size() % threads_ == 0 || visits.size() >= kManyVisits * std::size_t{threads_}) {
     const Hidden hidden = take_hidden(visits, x);
-    each_task(visits.size(), [&](unsigned v, unsigned worker) {
-      hidden_slices(visits[v], v, x, hidden, worker, 0, slices_of(visits[v]));
-      multiply_down(v, hidden, 0, blocks_of(visits[v].down.rows));
+    const std::span<Share> shares =
+        take_host<Share>(kVisitsAtOnce + 1).first(visits.size() + (beside ? 1 : 0));
+    for (std::size_t v = 0; v < visits.size(); ++v) {
+      const Share slices = slices_share(visits[v], hidden.rows_of(v));
+      const Share down = down_share(visits[v], hidden.rows_of(v));
+      shares[v] = {1, slices.tasks * slices.cost + down.tasks * down.cost};
+    }
+    if (beside != nullptr) shares.back() = product_share(beside->w, beside->x.x.count);
+    each_share(shares, [&](std::size_t i, std::uint64_t from, std::uint64_t to, unsigned worker) {
+      if (i == visits.size()) return multiply_parts({beside->w, beside->y}, beside->x, from, to);
+      hidden_slices(visits[i], i, x, hidden, worker, 0, slices_of(visits[i]));
+      multiply_down(i, hidden, 0, blocks_of(visits[i].down.rows));
     });
     return;
   }
-  const Hidden hidden = compute_hidden(visits, x);
-  for (std::size_t v = 0; v < visits.size(); ++v)
-    hidden.shares[v] = {divide_up(blocks_of(visits[v].down.rows), kBufferBlocks),
-                        hidden.rows_of(v) + kReadingRows};
-  each_task(parts_of_shares(), [&](unsigned part, unsigned) {
-    each_share(hidden.shares, part, parts_of_shares(),
-               [&](std::size_t v, std::uint64_t from, std::uint64_t to) {
-                 multiply_down(v, hidden, from * kBufferBlocks,
-                               std::min(blocks_of(visits[v].down.rows), to * kBufferBlocks));
-               });
+  const Hidden hidden = compute_hidden(visits, x, beside);
+  const std::span<Share> shares = take_host<Share>(kVisitsAtOnce).first(visits.size());
+  for (std::size_t v = 0; v < visits.size(); ++v) shares[v] = down_share(visits[v], hidden.rows_of(v));
+  each_share(shares, [&](std::size_t v, std::uint64_t from, std::uint64_t to, unsigned) {
+    multiply_down(v, hidden, from * kBufferBlocks,
+                  std::min(blocks_of(visits[v].down.rows), to * kBufferBlocks));
   });
 }
 
@@ -208,7 +211,7 @@ void CpuOps::add_output(const ExpertShare& share, const float* output, std::uint
 // Each thread owns columns of y, so it can add the experts in their order.
 void CpuOps::run_visit_adding(std::span<const ExpertVisit> visits, const Input& x, Rows sums, Rows y) {
   const Scope scope(*this);
-  const Hidden hidden = compute_hidden(visits, x);
+  const Hidden hidden = compute_hidden(visits, x, nullptr);
   const std::uint64_t blocks = blocks_of(y.cols);
   region(divide_up(blocks, kBufferBlocks), [&](std::uint64_t begin, std::uint64_t end, unsigned worker) {
     const Rows buffer = hidden.buffer(worker);

@@ -80,27 +80,33 @@ Input CpuOps::prepare(Rows x, Rounding finest) {
   return input;
 }
 
-// One region for all products: their parts form one sequence that is split among the threads.
+// Reading a weight from memory costs about as much as multiplying it with two rows, at 4 bits.
+std::uint64_t CpuOps::block_cost(const TiledMatrix& w, std::uint32_t rows) {
+  return w.cols * rows + tile16::block_bytes(w.encoding, w.cols) / 4;
+}
+
+CpuOps::Share CpuOps::product_share(const TiledMatrix& w, std::uint32_t rows) const {
+  return {parts_of(w), kPartBlocks * block_cost(w, rows)};
+}
+
+void CpuOps::multiply_parts(const Product& product, const Input& x, std::uint64_t from, std::uint64_t to) {
+  const std::uint64_t block = from * kPartBlocks;
+  const std::uint64_t end_block = std::min(blocks_of(product.w.rows), to * kPartBlocks);
+  BlockProduct(processor(), product.w, x, {}, product.rounding)
+      .run(block, end_block, product.y.data + block * tile16::kBlockRows, product.y.stride);
+}
+
 void CpuOps::run_matmul(std::span<const Product> products, const Input& x) {
-  std::uint64_t parts = 0;
-  for (const Product& product : products) {
+  const Scope scope(*this);
+  const std::span<Share> shares = take_host<Share>(products.size());
+  for (std::size_t i = 0; i < products.size(); ++i) {
+    const Product& product = products[i];
     MF_REQUIRE(product.w.cols == x.x.cols && product.w.rows == product.y.cols && x.x.count == product.y.count,
                "the shapes agree");
-    parts += parts_of(product.w);
+    shares[i] = product_share(product.w, x.x.count);
   }
-  region(parts, [&](std::uint64_t begin, std::uint64_t end, unsigned) {
-    std::uint64_t first = 0;  // part of the product
-    for (const Product& product : products) {
-      const std::uint64_t count = parts_of(product.w);
-      const std::uint64_t from = std::max(begin, first), to = std::min(end, first + count);
-      if (from < to) {
-        const std::uint64_t block = (from - first) * kPartBlocks;
-        const std::uint64_t end_block = std::min(blocks_of(product.w.rows), (to - first) * kPartBlocks);
-        BlockProduct(processor(), product.w, x, {}, product.rounding)
-            .run(block, end_block, product.y.data + block * tile16::kBlockRows, product.y.stride);
-      }
-      first += count;
-    }
+  each_share(shares, [&](std::size_t i, std::uint64_t from, std::uint64_t to, unsigned) {
+    multiply_parts(products[i], x, from, to);
   });
 }
 

@@ -8,6 +8,9 @@
 // CpuOps (cpu_ops.h) is a thread pool and a table of kernels. Layers never look at an activation, so it can
 // also run them with neither, to measure how much scratch memory they need.
 //
+// The composite operations (norm_and_prepare, mix_delta, mix_attention) are sequences of the others. Ops runs
+// them as such, which defines their result; an implementation may do the same work in fewer passes.
+//
 // Scratch: memory from take() is valid until the innermost open Scope ends. Nothing here allocates. One
 // thread at a time.
 
@@ -52,6 +55,19 @@ struct Product {
   const TiledMatrix& w;
   Rows y;
   Rounding rounding = Rounding::coarse;
+};
+
+// A resident SwiGLU MLP.
+struct MlpMatrices {
+  TiledMatrix gate, up;  // [hidden, dim]
+  TiledMatrix down;      // [dim, hidden]
+};
+
+// y = x W^T, with its own x.
+struct OwnProduct {
+  const TiledMatrix& w;
+  const Input& x;
+  Rows y;
 };
 
 // One matrix per head, all of one shape.
@@ -99,7 +115,32 @@ struct RecurrentSegment : SegmentRows {
 
 struct DeltaRuleShape {
   std::uint32_t key_heads = 0, value_heads = 0;
-  std::uint32_t key_dim = 0, value_dim = 0;
+  std::uint32_t key_dim = 0, value_dim = 0;  // of a head
+
+  std::uint32_t all_keys() const { return key_heads * key_dim; }
+  std::uint32_t all_values() const { return value_heads * value_dim; }
+  // What the convolution runs over: queries, keys, values.
+  std::uint32_t channels() const { return 2 * all_keys() + all_values(); }
+};
+
+// What a gated DeltaNet layer does between its projections; see Ops::mix_delta.
+struct DeltaMix {
+  DeltaRuleShape shape;
+  std::span<const float> conv_weight;  // [channels][conv_width]
+  std::uint32_t conv_width = 0;
+  std::span<const float> rate, dt_bias;  // [value_heads]
+  float unit_eps = 0, query_scale = 0;   // of queries and keys of unit length
+  std::span<const float> norm;           // [value_dim]
+  float norm_eps = 0;
+};
+
+// What a gated attention layer does between its projections; see Ops::mix_attention.
+struct AttentionMix {
+  AttentionShape shape;
+  std::span<const float> query_norm, key_norm;  // [key_dim]
+  float norm_eps = 0;
+  std::uint32_t rope_dims = 0;  // leading channels of a head that rotate
+  RopePairing pairing = RopePairing::half_split;
 };
 
 // How a router turns logits into choices.
@@ -192,10 +233,13 @@ class Ops {
   }
   void matmul(const TiledMatrix& w, const Input& x, Rows y) { matmul({{w, y}}, x); }
   // y = (silu(x gate^T) * (x up^T)) down^T.
-  void mlp(const TiledMatrix& gate, const TiledMatrix& up, const TiledMatrix& down, const Input& x, Rows y) {
-    counters_.matrix_calls += 3;
-    run_mlp(gate, up, down, x, y);
+  void mlp(const MlpMatrices& w, const Input& x, Rows y) { matmul(w.down, hidden(w, x), y); }
+  // silu(x gate^T) * (x up^T), prepared for the product with `down`. `beside`: more products that share x.
+  Input hidden(const MlpMatrices& w, const Input& x, std::span<const Product> beside = {}) {
+    counters_.matrix_calls += 2 + beside.size();
+    const Input result = run_hidden(w, x, beside);
     if (after_product_) after_product_();
+    return result;
   }
   // y[i][h] = W_h x[i][h].
   void head_matmul(const HeadMatrices& w, const Heads& x, const Heads& y) {
@@ -241,9 +285,12 @@ class Ops {
   virtual Status route(const RouterRule& rule, Rows logits, std::span<std::uint32_t> experts,
                        std::span<float> weights) = 0;
   // For few rows, with experts in any order: stores the experts' outputs in `partials`, for combine().
-  void visit(std::span<const ExpertVisit> visits, const Input& x, Rows partials) {
+  // `beside`: a product with another input that runs at the same time.
+  void visit(std::span<const ExpertVisit> visits, const Input& x, Rows partials,
+             const OwnProduct* beside = nullptr) {
     counters_.expert_visits += visits.size();
-    run_visit(visits, x, partials);
+    if (beside != nullptr) ++counters_.matrix_calls;
+    run_visit(visits, x, partials, beside);
     if (after_product_) after_product_();
   }
   // y[i] = the outputs partials[places[i][k]] of the row's experts, k ascending, added by shares[i][k].
@@ -259,6 +306,20 @@ class Ops {
   virtual void clear(Rows y) = 0;
   virtual void copy(Heads x, Heads y) = 0;
 
+  // ---- Composite operations ----
+  // y = rms_norm(x), and prepare(y).
+  virtual Input norm_and_prepare(Rows x, std::span<const float> weight, float eps, Rounding finest, Rows y);
+  // Gated DeltaNet: the convolution of qkv, queries and keys of unit length, decay and beta, the delta rule
+  // and the gated norm, prepared for the output projection. Overwrites a and b.
+  //   qkv: [rows][channels]   gate: [rows][all_values]   a, b: [rows][value_heads]
+  virtual Input mix_delta(const DeltaMix& mix, std::span<const RecurrentSegment> conv_states,
+                          std::span<const RecurrentSegment> delta_states, Rows qkv, Rows gate, Rows a,
+                          Rows b);
+  // Gated attention: norms and rotation of queries and keys, append, attend and the sigmoid gate, prepared
+  // for the output projection. Overwrites queries and keys.
+  virtual Input mix_attention(const AttentionMix& mix, std::span<const KvSegment> segments,
+                              const RopeTable& rope, Heads queries, Heads gates, Heads keys, Heads values);
+
   // Copy activations to the caller's memory and back.
   virtual void read(Rows from, std::span<float> to) = 0;
   virtual void write(std::span<const float> from, Rows to) = 0;
@@ -268,11 +329,11 @@ class Ops {
 
  private:
   virtual void run_matmul(std::span<const Product> products, const Input& x) = 0;
-  virtual void run_mlp(const TiledMatrix& gate, const TiledMatrix& up, const TiledMatrix& down,
-                       const Input& x, Rows y) = 0;
+  virtual Input run_hidden(const MlpMatrices& w, const Input& x, std::span<const Product> beside) = 0;
   virtual void run_head_matmul(const HeadMatrices& w, const Heads& x, const Heads& y) = 0;
   virtual void run_head_matmul_transposed(const HeadMatrices& w, const Heads& x, const Heads& y) = 0;
-  virtual void run_visit(std::span<const ExpertVisit> visits, const Input& x, Rows partials) = 0;
+  virtual void run_visit(std::span<const ExpertVisit> visits, const Input& x, Rows partials,
+                         const OwnProduct* beside) = 0;
   virtual void run_visit_adding(std::span<const ExpertVisit> visits, const Input& x, Rows sums, Rows y) = 0;
 
   std::byte* measured_host(std::size_t size);

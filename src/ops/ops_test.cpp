@@ -183,7 +183,7 @@ TEST_P(OpsOnEveryIsa, AlternatingMlpBlocksGiveTheSameBits) {
         const auto run = [&](Processor processor, const TiledMatrix& g, const TiledMatrix& u) {
           const Ops::Scope scope(processor.ops);
           Grid batch = x, y(9, 75, 1);
-          processor.ops.mlp(g, u, down.tiled(), processor.ops.prepare(rows_of(batch)), rows_of(y));
+          processor.ops.mlp({g, u, down.tiled()}, processor.ops.prepare(rows_of(batch)), rows_of(y));
           EXPECT_EQ(processor.ops.counters().matrix_calls, 3u);
           return y;
         };
@@ -556,19 +556,19 @@ TEST(Ops, CallsTheHookAfterEveryProduct) {
   EXPECT_EQ(calls, 0) << "the hook costs a call per product, not per operation";
   ops.matmul({{matrix.tiled(), ops.take(2, 75)}, {matrix.tiled(), ops.take(2, 75)}}, input);
   EXPECT_EQ(calls, 1);
-  ops.mlp(gate.tiled(), gate.tiled(), down.tiled(), input, y);
-  EXPECT_EQ(calls, 2);
+  ops.mlp({gate.tiled(), gate.tiled(), down.tiled()}, input, y);
+  EXPECT_EQ(calls, 3);
   ops.head_matmul(test::consecutive_heads(heads.tiled(), 3, 30), as_heads(x, 3, 64),
                   as_heads(ops.take(2, 90), 3, 30));
-  EXPECT_EQ(calls, 3);
+  EXPECT_EQ(calls, 4);
   const std::vector<std::uint32_t> rows{0, 1};
   const std::vector<ExpertShare> shares(2, {0.5f, true, true});
   const ExpertVisit visit{gate.tiled(), gate.tiled(), down.tiled(), rows, shares, 0};
   ops.visit({&visit, 1}, input, partials);
-  EXPECT_EQ(calls, 4);
+  EXPECT_EQ(calls, 5);
   ops.clear(y);
   ops.visit_adding({&visit, 1}, input, ops.take(2, 192), y);
-  EXPECT_EQ(calls, 5);
+  EXPECT_EQ(calls, 6);
 }
 
 TEST(CpuOps, NamesItsPrecisions) {

@@ -25,7 +25,11 @@ ModelConfig small_qwen() {
     moe.experts = 8;
     moe.experts_per_token = 3;
   }
-  config.layers = {net, attention, net, net, attention};
+  // Heads of whole groups of 64 channels take other paths through CpuOps than smaller ones.
+  LayerConfig wide_net = net, wide_attention = attention;
+  std::get<GatedDeltaNetConfig>(wide_net.mixer).value_head_dim = 64;
+  std::get<GatedAttentionConfig>(wide_attention.mixer).head_dim = 64;
+  config.layers = {wide_net, attention, net, net, wide_attention};
   return config;
 }
 
