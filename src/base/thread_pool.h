@@ -7,8 +7,12 @@
 // has begun. Which thread computes a piece depends on timing; what the pieces are does not.
 //
 // Both sides wait by spinning for a bounded time (tens of microseconds) and then sleep, so runs in quick
-// succession need no system call, and an idle pool uses no CPU time. While other programs compete for the
-// CPUs, waits sleep almost at once: a thread that spins uses up time that the scheduler then gives to others.
+// succession need no system call, and an idle pool uses no CPU time.
+//
+// Other programs may compete for the CPUs. A yield that takes long shows that; for some time, waits then
+// sleep almost at once, because a thread that spins uses up time that the system then gives to others, and
+// threads yield between pieces before their time slice ends, because a thread that loses its CPU within a
+// piece holds up the run.
 //
 // No allocation after construction. Only one run at a time; a nested run is a contract violation. Pieces must
 // not throw.
@@ -26,7 +30,6 @@
 #include <vector>
 
 #include "base/function_ref.h"
-#include "base/thread_annotations.h"
 
 namespace moeflux {
 
@@ -73,23 +76,27 @@ class ThreadPool {
 
  private:
   using Body = FunctionRef<void(std::uint32_t, unsigned)>;
+  using Clock = std::chrono::steady_clock;
 
-  // The pieces of a thread's share that are left: [next, end), in one word, so that a thread which wakes up
-  // late takes either a piece of the current run or none.
+  // A thread, and the pieces of its share that are left: [next, end), in one word, so that a thread which
+  // wakes up late takes either a piece of the current run or none.
   struct alignas(64) Share {
     std::atomic<std::uint64_t> left = 0;
+    Clock::time_point resumed = {};  // when the thread last got its CPU, if other programs compete; its own
   };
   static constexpr std::uint64_t pieces_from(std::uint64_t next, std::uint64_t end) {
     return end << 32 | next;
   }
 
   void fork(std::uint32_t pieces);
-  std::uint32_t take_pieces(unsigned worker);
+  bool take_pieces(unsigned worker);
+  void join();
   void work(unsigned worker);
   bool has_competition();
+  void give_way(unsigned worker);
+  bool note_competition(Clock::duration yielded);
   template <class Condition>
-  void wait_until(const Condition& reached);
-  void wake_sleepers();
+  bool spin_until(const Condition& reached);
 
   unsigned threads_ = 1;
   unsigned spins_ = 0;
@@ -97,21 +104,20 @@ class ThreadPool {
   std::vector<Share> shares_;  // one per thread
 
   // The data that cores exchange in a hot fork and join: one cache line per direction, and the shares.
-  alignas(64) std::atomic<std::uint32_t> epoch_ = 0;  // advanced by the caller, once per run
-  std::optional<Body> body_;                          // published by shares_
-  std::atomic<bool> ends_ = false;                    // published by epoch_
-  std::atomic<bool> running_ = false;                 // only checks the contract
-  alignas(64) std::atomic<std::uint32_t> done_ = 0;   // pieces that workers have finished in this run
+  alignas(64) std::atomic<std::uint32_t> epoch_ = 0;       // advanced by the caller, once per run
+  std::optional<Body> body_;                               // published by shares_
+  std::atomic<bool> ends_ = false;                         // published by epoch_
+  std::atomic<bool> running_ = false;                      // only checks the contract
+  alignas(64) std::atomic<std::uint32_t> unfinished_ = 0;  // pieces of this run
 
-  // A wait found its CPU taken by another program; until then waits sleep almost at once. 0: none did.
-  alignas(64) std::atomic<std::chrono::steady_clock::rep> impatient_until_ = 0;
+  // A yield gave the CPU to another program; until then, other programs are assumed to compete. 0: none did.
+  alignas(64) std::atomic<Clock::rep> competition_until_ = 0;
 
-  // Sleeping. A thread that changes epoch_ or done_ reads asleep_ afterwards; a thread that goes to sleep
-  // increments asleep_ and then reads epoch_ or done_ once more. All accesses are sequentially consistent, so
+  // Sleeping. A thread that changes epoch_ or unfinished_ reads these afterwards; a thread that goes to sleep
+  // sets its own and then reads epoch_ or unfinished_ once more. All accesses are sequentially consistent, so
   // at least one of the two threads sees the other's write.
-  alignas(64) std::atomic<std::uint32_t> asleep_ = 0;
-  Mutex mutex_;
-  CondVar changed_;
+  alignas(64) std::atomic<std::uint32_t> sleeping_workers_ = 0;
+  std::atomic<bool> is_caller_asleep_ = false;
 };
 
 }  // namespace moeflux

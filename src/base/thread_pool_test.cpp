@@ -111,6 +111,30 @@ TEST(ThreadPool, TakesThePiecesOfALateThread) {
   EXPECT_EQ(others, 399);
 }
 
+// Threads then yield, sleep and wake up within runs.
+TEST(ThreadPool, RunsEveryPieceOnceBesideBusyPrograms) {
+  std::atomic<bool> ends = false;
+  std::vector<std::thread> busy;
+  for (unsigned i = 0; i < 2 * std::max(1u, std::thread::hardware_concurrency()); ++i)
+    busy.emplace_back([&ends] {
+      while (!ends.load(std::memory_order_relaxed)) {
+      }
+    });
+  ThreadPool pool(4);
+  for (std::uint32_t round = 0; round < 100; ++round) {
+    std::vector<std::atomic<int>> calls(1 + round % 50);
+    std::atomic<std::uint64_t> sum = 0;
+    pool.run_pieces(static_cast<std::uint32_t>(calls.size()), [&](std::uint32_t piece, unsigned) {
+      for (std::uint64_t i = 0; i < 20'000; ++i) sum.fetch_add(i & 1, std::memory_order_relaxed);
+      ++calls[piece];
+    });
+    EXPECT_TRUE(std::ranges::all_of(calls, [](const auto& count) { return count == 1; })) << round;
+    EXPECT_EQ(sum, calls.size() * 10'000);
+  }
+  ends = true;
+  for (std::thread& thread : busy) thread.join();
+}
+
 TEST(ThreadPool, RunsInQuickSuccessionDoNotMix) {
   ThreadPool pool(8);
   for (std::uint32_t round = 0; round < 5000; ++round) {

@@ -2,8 +2,10 @@
 // Scratch memory for one forward pass: a bump allocator with scopes.
 //
 // Its size is computed once, with bytes_for(), and never grows; taking more than that is a contract
-// violation, not a runtime error. The end of a Scope releases everything taken since its start; scopes nest
-// like blocks. Memory taken outside of any scope is never released.
+// violation, not a runtime error. It lies in huge pages where the system grants them: the rows of a prompt
+// take tens of megabytes, and 4 KiB pages made a prompt of 512 tokens 2 to 4 % slower. The end of a Scope
+// releases everything taken since its start; scopes nest like blocks. Memory taken outside of any scope is
+// never released.
 //
 //   Workspace::Scope scratch(workspace);
 //   const std::span<float> normed = workspace.take<float>(dim);   // 64-byte aligned, indeterminate contents
@@ -30,14 +32,14 @@ class Workspace {
   static constexpr std::size_t kAlignment = 64;
 
   static Result<Workspace> create(std::size_t capacity) {
-    MF_TRY(AlignedBuffer memory, AlignedBuffer::create(capacity));
+    MF_TRY(HugeBuffer memory, HugeBuffer::create(capacity));
     return Workspace(std::move(memory));
   }
 
   // A workspace without memory, to measure how much a computation takes: see high_water(). The spans that it
   // returns must not be accessed.
   static Workspace measuring() {
-    Workspace workspace{AlignedBuffer()};
+    Workspace workspace{HugeBuffer()};
     workspace.is_measuring_ = true;
     return workspace;
   }
@@ -93,12 +95,12 @@ class Workspace {
  private:
   static constexpr std::size_t kMeasurable = std::size_t{1} << 62;
 
-  explicit Workspace(AlignedBuffer memory) : memory_(std::move(memory)) {}
+  explicit Workspace(HugeBuffer memory) : memory_(std::move(memory)) {}
 
   // When measuring, an address without memory, so that spans taken at the same time still do not overlap.
   std::byte* base() { return is_measuring_ ? reinterpret_cast<std::byte*>(kAlignment) : memory_.data(); }
 
-  AlignedBuffer memory_;
+  HugeBuffer memory_;
   bool is_measuring_ = false;
   std::size_t used_ = 0;
   std::size_t high_water_ = 0;
