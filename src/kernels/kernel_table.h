@@ -276,7 +276,7 @@ struct ConvArgs {
   std::uint32_t width = 0;          // at least 1
   const float* weight = nullptr;    // [channels][width]
   const float* state_in = nullptr;  // [width - 1][channels] before the first row, oldest first
-  float* state_out = nullptr;       // the same after the last row. Requires: not state_in
+  float* state_out = nullptr;       // the same after the last row, or null. Requires: not state_in
   std::uint64_t state_stride = 0;
   float* y = nullptr;  // [rows][channels]. Requires: not x
   std::uint64_t y_stride = 0;

@@ -166,7 +166,9 @@ Weight weight_of(const MatrixView& view, std::uint64_t row, std::uint64_t col) {
   if (const auto* plain = std::get_if<PlainFormat>(&view.encoding))
     return {load_float(view.codes.data(), row * view.cols + col, plain->dtype), 1, 0};
   return {float_from_e4m3(std::to_integer<std::uint8_t>(view.codes[row * view.cols + col])),
-          load_float(view.scales.data(), row / 128 * divide_up<std::uint64_t>(view.cols, 128) + col / 128, Dtype::f32), 0};
+          load_float(view.scales.data(), row / 128 * divide_up<std::uint64_t>(view.cols, 128) + col / 128,
+                     Dtype::f32),
+          0};
 }
 
 // lane l and lane l + 8, then 4, 2, 1.

@@ -79,20 +79,24 @@ class CpuOps final : public Ops {
   void multiply_parts(const Product& product, const Input& x, std::uint64_t from, std::uint64_t to);
 
   Hidden take_hidden(std::span<const ExpertVisit> visits, const Input& x);
-  Hidden with_buffers(std::span<std::uint32_t> first, const Input& rows, std::uint32_t most_rows);
+  Hidden with_buffers(std::span<std::uint32_t> first, const Input& rows, std::size_t most_visits);
   Hidden compute_hidden(std::span<const ExpertVisit> visits, const Input& x, const OwnProduct* beside);
-  Share slices_share(const ExpertVisit& visit, std::uint32_t rows) const;
+  Share hidden_share(const ExpertVisit& visit, std::uint32_t rows) const;
   Share down_share(const ExpertVisit& visit, std::uint32_t rows) const;
-  void hidden_slices(const ExpertVisit& visit, std::size_t v, const Input& x, const Hidden& hidden,
+  void compute_part(const ExpertVisit& visit, std::size_t v, const Input& x, const Hidden& hidden,
+                    unsigned worker, std::uint64_t from, std::uint64_t to);
+  void hidden_blocks(const ExpertVisit& visit, std::size_t v, const Input& x, const Hidden& hidden,
                      unsigned worker, std::uint64_t from, std::uint64_t to);
   void add_output(const ExpertShare& share, const float* output, std::uint32_t cols, float* sum,
                   float* total);
 
   struct ByLength;
   ByLength by_length(std::span<const RecurrentSegment> segments);
-  void mix_key_heads(const DeltaMix& mix, std::span<const RecurrentSegment> conv_states,
-                     std::span<const RecurrentSegment> delta_states, IndexRange units, const Rows& qkv,
-                     const Rows& gate, const Rows& a, const Rows& b, float* mixed, const Input& result);
+  struct MixedRow;
+  void mix_heads(const DeltaMix& mix, const MixedRow& of, std::uint32_t first, std::uint32_t count,
+                 float* memory);
+  void convolve_row(const DeltaMix& mix, const MixedRow& of, std::uint32_t first, std::uint32_t channels,
+                    bool writes_state, float* y);
 
   // Called for heads [first, first + count) of a row once their result is complete.
   using HeadsDone = FunctionRef<void(std::uint32_t row, std::uint32_t first, std::uint32_t count)>;

@@ -1,10 +1,11 @@
 // Gated DeltaNet on the CPU: convolution, delta rule, and everything between the projections of a layer.
 //
-// In decoding, the work between the projections is one parallel region: a task takes some key heads of a row
-// with their value heads from the convolution to the rounded output.
+// In decoding with several threads, the work between the projections is one region: a task takes some value
+// heads of a row from the convolution to the rounded output.
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "base/arithmetic.h"
 #include "base/check.h"
@@ -17,23 +18,6 @@ namespace {
 constexpr std::uint32_t kMostHeads = 16;
 // The kernel for single rows reads one state while it writes another, so parts have several heads.
 constexpr std::uint32_t kPartsPerThread = 4;
-
-ConvArgs conv_of_row(const RecurrentSegment& segment, const Rows& x, const DeltaMix& mix, std::uint32_t first,
-                     std::uint32_t channels, float* y) {
-  ConvArgs args;
-  args.x = x.row(segment.first_row) + first;
-  args.x_stride = x.stride;
-  args.rows = 1;
-  args.channels = channels;
-  args.width = mix.conv_width;
-  args.weight = mix.conv_weight.data() + std::uint64_t{first} * mix.conv_width;
-  args.state_in = segment.before + first;
-  args.state_out = segment.after + first;
-  args.state_stride = x.cols;
-  args.y = y;
-  args.y_stride = channels;
-  return args;
-}
 
 }  // namespace
 
@@ -141,81 +125,112 @@ void CpuOps::delta_rule(std::span<const RecurrentSegment> segments, const DeltaR
   });
 }
 
+// The only row of a session, and what mix_delta() takes and gives.
+struct CpuOps::MixedRow {
+  std::uint32_t row;
+  const RecurrentSegment *conv, *delta;
+  Rows qkv, gate, a, b;
+  const Input& result;
+};
+
 Input CpuOps::mix_delta(const DeltaMix& mix, std::span<const RecurrentSegment> conv_states,
                         std::span<const RecurrentSegment> delta_states, Rows qkv, Rows gate, Rows a, Rows b) {
   const DeltaRuleShape& shape = mix.shape;
-  const std::uint32_t sharing = shape.value_heads / shape.key_heads;
   const bool decodes =
       std::ranges::all_of(delta_states, [](const auto& segment) { return segment.rows == 1; });
-  if (!decodes || shape.value_dim % kInt8Group != 0 || sharing > kMostHeads)
+  if (threads_ == 1 || !decodes || shape.value_dim % kInt8Group != 0)
     return Ops::mix_delta(mix, conv_states, delta_states, qkv, gate, a, b);
 
   const Rows read = take(qkv.count, shape.all_values());
   const Input result = take_prepared(read, Rounding::coarse);
   const Scope scope(*this);
-  const auto units = static_cast<std::uint32_t>(delta_states.size()) * shape.key_heads;
-  const std::uint32_t per_task = std::clamp(units / (kPartsPerThread * threads_), 1u, kMostHeads / sharing);
-  const Rows mixed = take(threads_, per_task * (2 * shape.key_dim + sharing * shape.value_dim));
-  each_task(divide_up(units, per_task), [&](std::uint32_t task, unsigned worker) {
-    const std::uint32_t first = task * per_task;
-    mix_key_heads(mix, conv_states, delta_states, {first, std::min(first + per_task, units)}, qkv, gate, a, b,
-                  mixed.row(worker), result);
+  const auto sessions = static_cast<std::uint32_t>(delta_states.size());
+  const std::uint32_t heads_wanted = sessions * shape.value_heads / (kPartsPerThread * threads_);
+  const std::uint32_t per_task = std::clamp(heads_wanted, 1u, std::min(kMostHeads, shape.value_heads));
+  const std::uint32_t tasks_of_row = divide_up(shape.value_heads, per_task);
+  const Rows mixed = take(threads_, per_task * (2 * shape.key_dim + shape.value_dim));
+  each_task(std::uint64_t{sessions} * tasks_of_row, [&](std::uint32_t task, unsigned worker) {
+    const std::uint32_t session = task / tasks_of_row, first = task % tasks_of_row * per_task;
+    const std::uint32_t count = std::min(per_task, shape.value_heads - first);
+    const MixedRow row{delta_states[session].first_row,
+                       &conv_states[session],
+                       &delta_states[session],
+                       qkv,
+                       gate,
+                       a,
+                       b,
+                       result};
+    mix_heads(mix, row, first, count, mixed.row(worker));
   });
   return result;
 }
 
-// `units`: key heads, counted over all segments. `mixed`: room for the convolved channels of these heads.
-void CpuOps::mix_key_heads(const DeltaMix& mix, std::span<const RecurrentSegment> conv_states,
-                           std::span<const RecurrentSegment> delta_states, IndexRange units, const Rows& qkv,
-                           const Rows& gate, const Rows& a, const Rows& b, float* mixed,
-                           const Input& result) {
+// Value heads [first, first + count). `memory`: room for their queries, keys and values.
+void CpuOps::mix_heads(const DeltaMix& mix, const MixedRow& of, std::uint32_t first, std::uint32_t count,
+                       float* memory) {
   const DeltaRuleShape& shape = mix.shape;
   const std::uint32_t sharing = shape.value_heads / shape.key_heads;
   const std::uint32_t key_dim = shape.key_dim, value_dim = shape.value_dim, all_keys = shape.all_keys();
-  const std::uint64_t state_size = std::uint64_t{key_dim} * value_dim;
-  std::array<DeltaHead, kMostHeads> heads;
-  std::size_t count = 0;
-  for (std::uint64_t unit = units.begin; unit < units.end; ++unit) {
-    const RecurrentSegment& conv_state = conv_states[unit / shape.key_heads];
-    const RecurrentSegment& delta_state = delta_states[unit / shape.key_heads];
-    const std::uint32_t row = delta_state.first_row;
-    const auto key_head = static_cast<std::uint32_t>(unit % shape.key_heads);
-    const std::uint32_t first_value = key_head * sharing;
-    float* const query = mixed;
-    float* const key = query + key_dim;
-    float* const values = key + key_dim;
-    mixed = values + std::size_t{sharing} * value_dim;
-    kernels_->delta_net->conv(conv_of_row(conv_state, qkv, mix, key_head * key_dim, key_dim, query));
-    kernels_->delta_net->conv(conv_of_row(conv_state, qkv, mix, all_keys + key_head * key_dim, key_dim, key));
-    kernels_->delta_net->conv(conv_of_row(conv_state, qkv, mix, 2 * all_keys + first_value * value_dim,
-                                          sharing * value_dim, values));
+  const std::uint32_t first_key = first / sharing, keys = (first + count - 1) / sharing + 1 - first_key;
+  float* const queries = memory;
+  float* const key_rows = queries + std::size_t{keys} * key_dim;
+  float* const values = key_rows + std::size_t{keys} * key_dim;
+  // All value heads of a key head convolve its query and key. The first of them writes the state.
+  const std::uint32_t foreign = first % sharing != 0 ? 1 : 0;
+  for (const auto& [at, rows] : {std::pair(0u, queries), std::pair(all_keys, key_rows)}) {
+    const std::uint32_t channel = at + first_key * key_dim;
+    if (foreign != 0) convolve_row(mix, of, channel, key_dim, false, rows);
+    if (keys != foreign)
+      convolve_row(mix, of, channel + foreign * key_dim, (keys - foreign) * key_dim, true,
+                   rows + std::size_t{foreign} * key_dim);
+  }
+  convolve_row(mix, of, 2 * all_keys + first * value_dim, count * value_dim, true, values);
+  for (std::uint32_t key = 0; key < keys; ++key) {
+    float* const query = queries + std::size_t{key} * key_dim;
     kernels_->rows->l2_norm(query, key_dim, mix.unit_eps, mix.query_scale, query);
-    kernels_->rows->l2_norm(key, key_dim, mix.unit_eps, 1, key);
-    std::array<float, kMostHeads> decay, beta;
-    kernels_->delta_net->decay_beta(a.row(row) + first_value, b.row(row) + first_value,
-                                    &mix.rate[first_value], &mix.dt_bias[first_value], sharing, decay.data(),
-                                    beta.data());
-    for (std::uint32_t i = 0; i < sharing; ++i) {
-      const std::uint64_t head = first_value + i;
-      heads[count++] = {query,
-                        key,
-                        values + std::size_t{i} * value_dim,
-                        decay[i],
-                        beta[i],
-                        delta_state.before + head * state_size,
-                        delta_state.after + head * state_size,
-                        result.x.row(row) + head * value_dim};
-    }
+    float* const row = key_rows + std::size_t{key} * key_dim;
+    kernels_->rows->l2_norm(row, key_dim, mix.unit_eps, 1, row);
+  }
+  std::array<float, kMostHeads> decay, beta;
+  kernels_->delta_net->decay_beta(of.a.row(of.row) + first, of.b.row(of.row) + first, &mix.rate[first],
+                                  &mix.dt_bias[first], count, decay.data(), beta.data());
+  std::array<DeltaHead, kMostHeads> heads;
+  const std::uint64_t state_size = std::uint64_t{key_dim} * value_dim;
+  float* const y = of.result.x.row(of.row);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const std::uint64_t head = first + i, key = head / sharing - first_key;
+    heads[i] = {queries + key * key_dim,
+                key_rows + key * key_dim,
+                values + std::size_t{i} * value_dim,
+                decay[i],
+                beta[i],
+                of.delta->before + head * state_size,
+                of.delta->after + head * state_size,
+                y + head * value_dim};
   }
   kernels_->delta_net->delta_step({heads.data(), count, key_dim, value_dim});
-  for (std::uint64_t i = 0; i < count; ++i) {
-    const std::uint64_t at = units.begin * sharing + i;
-    const std::uint32_t row = delta_states[at / shape.value_heads].first_row;
-    const auto first = static_cast<std::uint32_t>(at % shape.value_heads) * value_dim;
-    float* const y = result.x.row(row) + first;
-    kernels_->rows->gated_rms_norm(y, mix.norm.data(), gate.row(row) + first, value_dim, mix.norm_eps, y);
-    prepare_part(result, row, first, value_dim);
-  }
+  for (std::uint32_t i = 0; i < count; ++i)
+    kernels_->rows->gated_rms_norm(heads[i].y, mix.norm.data(), of.gate.row(of.row) + (first + i) * value_dim,
+                                   value_dim, mix.norm_eps, heads[i].y);
+  prepare_part(of.result, of.row, first * value_dim, count * value_dim);
+}
+
+// Some channels of the row.
+void CpuOps::convolve_row(const DeltaMix& mix, const MixedRow& of, std::uint32_t first,
+                          std::uint32_t channels, bool writes_state, float* y) {
+  ConvArgs args;
+  args.x = of.qkv.row(of.row) + first;
+  args.x_stride = of.qkv.stride;
+  args.rows = 1;
+  args.channels = channels;
+  args.width = mix.conv_width;
+  args.weight = mix.conv_weight.data() + std::uint64_t{first} * mix.conv_width;
+  args.state_in = of.conv->before + first;
+  if (writes_state) args.state_out = of.conv->after + first;
+  args.state_stride = of.qkv.cols;
+  args.y = y;
+  args.y_stride = channels;
+  kernels_->delta_net->conv(args);
 }
 
 }  // namespace moeflux

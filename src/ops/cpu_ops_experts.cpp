@@ -2,11 +2,13 @@
 //
 // First region: slices of 64 hidden columns. A slice's gate and up blocks are multiplied into a small buffer
 // of the thread, SwiGLU makes them hidden numbers, and these are prepared for the next product while they are
-// in the cache. 64 columns share a scale there, so slices are independent. Second region: down. If every
-// thread has whole experts, both regions are one: memory is read in longer runs, and no thread waits in
-// between. Products that have nothing to do with each other share a region.
+// in the cache. 64 columns share a scale there, so slices are independent. With one or two rows, threads take
+// single blocks, because a slice takes as long as the rest of a region with many threads. Second region:
+// down. If every thread has whole experts, both regions are one: memory is read in longer runs, and no thread
+// waits in between. Products that have nothing to do with each other share a region.
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "base/arithmetic.h"
@@ -69,8 +71,10 @@ struct CpuOps::Hidden {
   Rows buffers;       // [threads * most_rows][kBufferCols]
   Rows wide_buffers;  // [threads * kMaxRowsAllSlices][gate and up of the widest expert]
   std::uint32_t most_rows;
+  std::span<std::uint32_t> blocks_done;  // [visits][slices of the widest expert]: by threads, atomically
 
   std::uint32_t rows_of(std::size_t visit) const { return first[visit + 1] - first[visit]; }
+  bool has_few_rows(std::size_t visit) const { return rows_of(visit) <= kMaxRowsAllSlices; }
   Rows buffer(unsigned worker) const { return buffers.some(worker * most_rows, most_rows); }
   Rows wide_buffer(unsigned worker) const {
     return wide_buffers.some(worker * kMaxRowsAllSlices, kMaxRowsAllSlices);
@@ -81,46 +85,76 @@ CpuOps::Hidden CpuOps::take_hidden(std::span<const ExpertVisit> visits, const In
   MF_REQUIRE(visits.size() <= kVisitsAtOnce, "not too many experts at once");
   // The size does not depend on the number of experts: a memory plan does not know how the rows will choose.
   const std::span<std::uint32_t> first = take_host<std::uint32_t>(kVisitsAtOnce + 1);
-  std::uint32_t most_rows = 0, widest = 0;
+  std::uint32_t widest = 0;
   first[0] = 0;
   for (std::size_t v = 0; v < visits.size(); ++v) {
-    const std::uint32_t rows = rows_of(visits[v], x);
-    first[v + 1] = first[v] + rows;
-    most_rows = std::max(most_rows, rows);
+    first[v + 1] = first[v] + rows_of(visits[v], x);
     widest = std::max(widest, static_cast<std::uint32_t>(visits[v].gate.rows));
   }
   const Input rows = take_prepared(take(first[visits.size()], widest), Rounding::coarse);
-  return with_buffers(first, rows, most_rows);
+  return with_buffers(first.first(visits.size() + 1), rows, kVisitsAtOnce);
 }
 
 CpuOps::Hidden CpuOps::with_buffers(std::span<std::uint32_t> first, const Input& rows,
-                                    std::uint32_t most_rows) {
-  return {first, rows, take(threads_ * most_rows, kBufferCols),
-          take(threads_ * kMaxRowsAllSlices, 2 * kSliceCols * divide_up(rows.x.cols, kSliceCols)), most_rows};
+                                    std::size_t most_visits) {
+  const std::uint32_t slices = divide_up(rows.x.cols, kSliceCols);
+  std::uint32_t most_rows = 0;
+  for (std::size_t v = 0; v + 1 < first.size(); ++v) most_rows = std::max(most_rows, first[v + 1] - first[v]);
+  const Hidden hidden{first,
+                      rows,
+                      take(threads_ * most_rows, kBufferCols),
+                      take(threads_ * kMaxRowsAllSlices, 2 * kSliceCols * slices),
+                      most_rows,
+                      take_host<std::uint32_t>(most_visits * slices)};
+  std::ranges::fill(hidden.blocks_done, 0u);
+  return hidden;
 }
 
-// Computes slices [from, to) of visit v.
-void CpuOps::hidden_slices(const ExpertVisit& visit, std::size_t v, const Input& x, const Hidden& hidden,
-                           unsigned worker, std::uint64_t from, std::uint64_t to) {
-  const bool are_few = hidden.rows_of(v) <= kMaxRowsAllSlices;
-  const Rows both = are_few ? hidden.wide_buffer(worker) : hidden.buffer(worker);
-  const std::uint64_t at_once = are_few ? to - from : 1;
-  for (std::uint64_t slice = from; slice < to; slice += at_once) {
+// Computes part of the hidden rows of visit v: blocks [from, to) if it has few rows, else slices.
+void CpuOps::compute_part(const ExpertVisit& visit, std::size_t v, const Input& x, const Hidden& hidden,
+                          unsigned worker, std::uint64_t from, std::uint64_t to) {
+  if (hidden.has_few_rows(v)) return hidden_blocks(visit, v, x, hidden, worker, from, to);
+  const std::uint64_t blocks = blocks_of(visit.gate.rows);
+  const Rows both = hidden.buffer(worker);
+  for (std::uint64_t slice = from; slice < to; ++slice) {
     const std::uint64_t block = slice * kSliceBlocks;
-    const std::uint64_t end_block = std::min(blocks_of(visit.gate.rows), block + at_once * kSliceBlocks);
-    multiply_slice(processor(), visit, x, block, end_block, both);
+    multiply_slice(processor(), visit, x, block, std::min(blocks, block + kSliceBlocks), both);
     const auto first = static_cast<std::uint32_t>(slice) * kSliceCols;
-    const auto cols = static_cast<std::uint32_t>(std::min(at_once * kSliceCols, visit.gate.rows - first));
-    for (std::uint32_t row = 0; row < hidden.rows_of(v); ++row) {
-      const std::uint32_t at = hidden.first[v] + row;
-      kernels_->rows->swiglu(both.row(row), cols, hidden.rows.x.row(at) + first);
-      prepare_part(hidden.rows, at, first, cols);
+    const std::uint32_t cols = std::min(kSliceCols, static_cast<std::uint32_t>(visit.gate.rows) - first);
+    for (std::uint32_t row = hidden.first[v]; row < hidden.first[v + 1]; ++row) {
+      kernels_->rows->swiglu(both.row(row - hidden.first[v]), cols, hidden.rows.x.row(row) + first);
+      prepare_part(hidden.rows, row, first, cols);
     }
   }
 }
 
-CpuOps::Share CpuOps::slices_share(const ExpertVisit& visit, std::uint32_t rows) const {
-  return {slices_of(visit), kSliceBlocks * (block_cost(visit.gate, rows) + block_cost(visit.up, rows))};
+// The thread that completes a slice prepares it.
+void CpuOps::hidden_blocks(const ExpertVisit& visit, std::size_t v, const Input& x, const Hidden& hidden,
+                           unsigned worker, std::uint64_t from, std::uint64_t to) {
+  const Rows both = hidden.wide_buffer(worker);
+  multiply_slice(processor(), visit, x, from, to, both);
+  const auto all_cols = static_cast<std::uint32_t>(visit.gate.rows);
+  const auto first = static_cast<std::uint32_t>(from * tile16::kBlockRows);
+  const auto end = std::min(all_cols, static_cast<std::uint32_t>(to * tile16::kBlockRows));
+  for (std::uint32_t row = hidden.first[v]; row < hidden.first[v + 1]; ++row)
+    kernels_->rows->swiglu(both.row(row - hidden.first[v]), end - first, hidden.rows.x.row(row) + first);
+  const std::uint64_t slices = divide_up(hidden.rows.x.cols, kSliceCols);
+  for (std::uint64_t slice = from / kSliceBlocks; slice * kSliceBlocks < to; ++slice) {
+    const std::uint64_t begin_block = slice * kSliceBlocks;
+    const std::uint64_t end_block = std::min(begin_block + kSliceBlocks, blocks_of(all_cols));
+    const auto mine = static_cast<std::uint32_t>(std::min(to, end_block) - std::max(from, begin_block));
+    std::atomic_ref<std::uint32_t> done(hidden.blocks_done[v * slices + slice]);
+    if (done.fetch_add(mine, std::memory_order_acq_rel) + mine != end_block - begin_block) continue;
+    const auto col = static_cast<std::uint32_t>(slice) * kSliceCols;
+    for (std::uint32_t row = hidden.first[v]; row < hidden.first[v + 1]; ++row)
+      prepare_part(hidden.rows, row, col, std::min(kSliceCols, all_cols - col));
+  }
+}
+
+CpuOps::Share CpuOps::hidden_share(const ExpertVisit& visit, std::uint32_t rows) const {
+  const std::uint64_t cost = block_cost(visit.gate, rows) + block_cost(visit.up, rows);
+  if (rows <= kMaxRowsAllSlices) return {blocks_of(visit.gate.rows), cost};
+  return {slices_of(visit), kSliceBlocks * cost};
 }
 CpuOps::Share CpuOps::down_share(const ExpertVisit& visit, std::uint32_t rows) const {
   return {divide_up(blocks_of(visit.down.rows), kBufferBlocks), kBufferBlocks * block_cost(visit.down, rows)};
@@ -131,11 +165,11 @@ CpuOps::Hidden CpuOps::compute_hidden(std::span<const ExpertVisit> visits, const
   const Hidden hidden = take_hidden(visits, x);
   const Scope scope(*this);
   const std::span<Share> shares = take_host<Share>(kVisitsAtOnce + 1).first(visits.size() + (beside ? 1 : 0));
-  for (std::size_t v = 0; v < visits.size(); ++v) shares[v] = slices_share(visits[v], hidden.rows_of(v));
+  for (std::size_t v = 0; v < visits.size(); ++v) shares[v] = hidden_share(visits[v], hidden.rows_of(v));
   if (beside != nullptr) shares.back() = product_share(beside->w, beside->x.x.count);
   each_share(shares, [&](std::size_t i, std::uint64_t from, std::uint64_t to, unsigned worker) {
     if (i < visits.size())
-      hidden_slices(visits[i], i, x, hidden, worker, from, to);
+      compute_part(visits[i], i, x, hidden, worker, from, to);
     else
       multiply_parts({beside->w, beside->y}, beside->x, from, to);
   });
@@ -151,15 +185,15 @@ Input CpuOps::run_hidden(const MlpMatrices& w, const Input& x, std::span<const P
   const std::span<std::uint32_t> first = take_host<std::uint32_t>(2);
   first[0] = 0;
   first[1] = x.x.count;
-  const Hidden hidden = with_buffers(first, rows, x.x.count);
+  const Hidden hidden = with_buffers(first, rows, 1);
   const std::span<Share> shares = take_host<Share>(beside.size() + 1);
   for (std::size_t i = 0; i < beside.size(); ++i) shares[i] = product_share(beside[i].w, x.x.count);
-  shares.back() = slices_share(visit, x.x.count);
+  shares.back() = hidden_share(visit, x.x.count);
   each_share(shares, [&](std::size_t i, std::uint64_t from, std::uint64_t to, unsigned worker) {
     if (i < beside.size())
       multiply_parts(beside[i], x, from, to);
     else
-      hidden_slices(visit, 0, x, hidden, worker, from, to);
+      compute_part(visit, 0, x, hidden, worker, from, to);
   });
   return rows;
 }
@@ -179,14 +213,14 @@ void CpuOps::run_visit(std::span<const ExpertVisit> visits, const Input& x, Rows
     const std::span<Share> shares =
         take_host<Share>(kVisitsAtOnce + 1).first(visits.size() + (beside ? 1 : 0));
     for (std::size_t v = 0; v < visits.size(); ++v) {
-      const Share slices = slices_share(visits[v], hidden.rows_of(v));
+      const Share half = hidden_share(visits[v], hidden.rows_of(v));
       const Share down = down_share(visits[v], hidden.rows_of(v));
-      shares[v] = {1, slices.tasks * slices.cost + down.tasks * down.cost};
+      shares[v] = {1, half.tasks * half.cost + down.tasks * down.cost};
     }
     if (beside != nullptr) shares.back() = product_share(beside->w, beside->x.x.count);
     each_share(shares, [&](std::size_t i, std::uint64_t from, std::uint64_t to, unsigned worker) {
       if (i == visits.size()) return multiply_parts({beside->w, beside->y}, beside->x, from, to);
-      hidden_slices(visits[i], i, x, hidden, worker, 0, slices_of(visits[i]));
+      compute_part(visits[i], i, x, hidden, worker, 0, hidden_share(visits[i], hidden.rows_of(i)).tasks);
       multiply_down(i, hidden, 0, blocks_of(visits[i].down.rows));
     });
     return;
@@ -200,7 +234,7 @@ void CpuOps::run_visit(std::span<const ExpertVisit> visits, const Input& x, Rows
   });
 }
 
-// Adds some columns of an expert's output to a row. Requires: cols <= kBufferCols.
+// Adds some columns of an expert's output to a row. `sum` may be `output`. Requires: cols <= kBufferCols.
 void CpuOps::add_output(const ExpertShare& share, const float* output, std::uint32_t cols, float* sum,
                         float* total) {
   const RowKernels& rows = *kernels_->rows;
@@ -224,9 +258,14 @@ void CpuOps::run_visit_adding(std::span<const ExpertVisit> visits, const Input& 
         product.run(block, std::min(blocks, block + kBufferBlocks), buffer.data, buffer.stride);
         const auto first = static_cast<std::uint32_t>(part) * kBufferCols;
         const std::uint32_t cols = std::min(kBufferCols, y.cols - first);
-        for (std::uint32_t row = 0; row < count; ++row)
-          add_output(visit.shares[row], buffer.row(row), cols, sums.row(visit.rows[row]) + first,
+        for (std::uint32_t row = 0; row < count; ++row) {
+          const ExpertShare& share = visit.shares[row];
+          // The only expert of its group: the sum stays in the buffer, which is in the cache.
+          const bool is_alone = share.begins_group && share.ends_group;
+          float* const output = buffer.row(row);
+          add_output(share, output, cols, is_alone ? output : sums.row(visit.rows[row]) + first,
                      y.row(visit.rows[row]) + first);
+        }
       }
     }
   });

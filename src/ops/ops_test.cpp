@@ -544,7 +544,8 @@ TEST(CpuOps, MeasuresTheScratchMemoryItTakes) {
 TEST(Ops, CallsTheHookAfterEveryProduct) {
   std::mt19937 random(17);
   const RandomMatrix matrix(75, 192, kFourBits, random), heads(3 * 32, 64, PlainFormat{Dtype::f32}, random);
-  const RandomMatrix gate(96, 192, kFourBits, random), down(192, 96, kFourBits, random);
+  const RandomMatrix gate(96, 192, kFourBits, random),
+      down(192, 96, AffineFormat{4, 32, Dtype::bf16}, random);
   Processor processor(1);
   Ops& ops = processor.ops;
   int calls = 0;

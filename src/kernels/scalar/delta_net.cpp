@@ -25,6 +25,7 @@ void conv(const ConvArgs& args) noexcept {
         sum = std::fma(input_row(args, t + k)[c], args.weight[c * args.width + k], sum);
       args.y[t * args.y_stride + c] = law::silu(sum);
     }
+  if (args.state_out == nullptr) return;
   for (std::size_t row = 0; row + 1 < args.width; ++row)
     for (std::size_t c = 0; c < args.channels; ++c)
       args.state_out[row * args.state_stride + c] = input_row(args, args.rows + row)[c];

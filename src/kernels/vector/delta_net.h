@@ -64,6 +64,7 @@ struct DeltaNet {
       for (unsigned k = 0; k < kConv; ++k) sum = fma(in[k], w[k], sum);
       store_up_to(args.y + t * args.y_stride + at, lanes_silu<Isa>(sum), count);
     }
+    if (args.state_out == nullptr) return;
 #pragma GCC unroll 8
     for (unsigned k = 0; k + 1 < kConv; ++k) {
       float* const to = args.state_out + k * args.state_stride + at;
@@ -88,6 +89,7 @@ struct DeltaNet {
   static void conv(const ConvArgs& args) noexcept {
     const bool is_once = args.rows == 1;
     const bool is_nontemporal = is_once && args.width == 4 && args.state_stride % kWidth == 0 &&
+                                args.state_out != nullptr &&
                                 reinterpret_cast<std::uintptr_t>(args.state_out) % 64 == 0;
     for (std::size_t at = 0; at < args.channels; at += kWidth) {
       const std::size_t count = args.channels - at < kWidth ? args.channels - at : kWidth;
@@ -98,7 +100,7 @@ struct DeltaNet {
       }
       for (std::size_t first = 0; first < args.width; first += kTaps)
         add_taps(args, first, args.width - first < kTaps ? args.width : first + kTaps, at, count);
-      for (std::size_t row = 0; row + 1 < args.width; ++row)
+      for (std::size_t row = 0; args.state_out != nullptr && row + 1 < args.width; ++row)
         store_up_to(args.state_out + row * args.state_stride + at,
                     load_up_to<Isa>(input_row(args, args.rows + row) + at, count), count);
     }
