@@ -17,6 +17,8 @@ namespace {
 
 constexpr std::size_t kMaxFileBytes = 64 * kKiB;  // all values are near the start of their files
 constexpr std::uint64_t kMaxCores = 1u << 16;
+constexpr int kMaxCaches = 16;
+constexpr std::uint64_t kMaxCacheKib = std::uint64_t{1} << 30;
 constexpr std::uint64_t kNoLimitBytes = std::uint64_t{1}
                                         << 60;  // cgroup v1 reports "no limit" as a huge number
 
@@ -133,6 +135,15 @@ void read_cores(const SystemFiles& system, Machine& machine) {
   machine.physical_cores = cores.empty() ? fallback : static_cast<unsigned>(physical.size());
 }
 
+// Sizes have the form "32768K".
+void read_caches(const SystemFiles& system, Machine& machine) {
+  for (int index = 0; index < kMaxCaches; ++index) {
+    const auto kib = system.read_number(fmt::format("sys/devices/system/cpu/cpu0/cache/index{}/size", index));
+    if (!kib || *kib > kMaxCacheKib) return;
+    machine.cache_bytes = std::max(machine.cache_bytes, *kib * kKiB);
+  }
+}
+
 std::uint64_t kib_field(std::string_view text, std::string_view key) {
   const auto field = find_field(text, key);
   return (field ? leading_number(*field).value_or(0) : 0) * kKiB;
@@ -229,6 +240,7 @@ Machine read_machine(FileSystem& files, const std::filesystem::path& root) {
   if (const auto name = find_field(processors, "model name"); name && !name->empty())
     machine.processor = *name;
   read_cores(system, machine);
+  read_caches(system, machine);
   const std::string memory = system.read_or_empty("proc/meminfo");
   machine.memory_total_bytes = kib_field(memory, "MemTotal");
   machine.memory_available_bytes = kib_field(memory, "MemAvailable");

@@ -21,6 +21,9 @@ struct Machine {
   unsigned logical_cores = 1;
   unsigned physical_cores = 1;  // hyper-threads of one core count once
 
+  // The largest cache of the first core, which may be shared with other virtual machines; 0 if unknown.
+  std::uint64_t cache_bytes = 0;
+
   std::uint64_t memory_total_bytes = 0;
   std::uint64_t memory_available_bytes = 0;  // without swapping; includes reclaimable page cache
 

@@ -45,6 +45,7 @@ TEST_F(FakeMachine, HasDefaultsIfAllFilesAreMissing) {
   EXPECT_EQ(machine.processor, "unknown");
   EXPECT_EQ(machine.logical_cores, std::max(1u, std::thread::hardware_concurrency()));
   EXPECT_EQ(machine.physical_cores, machine.logical_cores);
+  EXPECT_EQ(machine.cache_bytes, 0u);
   EXPECT_EQ(machine.memory_total_bytes, 0u);
   EXPECT_EQ(machine.memory_available_bytes, 0u);
   EXPECT_FALSE(machine.cgroup_limit_bytes);
@@ -107,6 +108,16 @@ TEST_F(FakeMachine, PrefersTheSizeOfTransparentHugePagesToThatOfReservedOnes) {
   EXPECT_EQ(read().huge_page_bytes, kGiB);
   write("sys/kernel/mm/transparent_hugepage/hpage_pmd_size", "2097152\n");
   EXPECT_EQ(read().huge_page_bytes, 2 * kMiB);
+}
+
+TEST_F(FakeMachine, HasTheLargestCacheOfItsFirstCore) {
+  const std::string folder = "sys/devices/system/cpu/cpu0/cache/index";
+  write(folder + "0/size", "48K\n");
+  write(folder + "1/size", "327680K\n");
+  write(folder + "2/size", "2048K\n");
+  EXPECT_EQ(read().cache_bytes, 320 * kMiB);
+  write(folder + "3/size", "99999999999999999999K\n");
+  EXPECT_EQ(read().cache_bytes, 320 * kMiB);
 }
 
 TEST_F(Cores, CountHyperThreadsOnceAsPhysicalCores) {

@@ -42,6 +42,13 @@ std::uint64_t mean_record_bytes(const Engine& engine) {
   return count == 0 ? 0 : bytes / count;
 }
 
+// At the middle of the decoded tokens.
+std::uint64_t state_bytes_per_token(const Engine& engine, const BenchOptions& options) {
+  const StateShape shape = state_shape_of(engine.config(), engine.options().kv_dtype);
+  const std::uint64_t position = std::max(1u, options.prompt_tokens) + options.decode_tokens / 2;
+  return 2 * shape.recurrent_bytes() + shape.kv_bytes(kKvBlockPositions) / kKvBlockPositions * position;
+}
+
 std::uint64_t size_of(const MatrixFormat& format) { return format.rows * format.cols; }
 
 // Products with all matrices except the embedding and the output head: a prompt needs one row of logits, and
@@ -217,6 +224,7 @@ Result<BenchResult> run_bench(Engine& engine, const BenchOptions& options,
     result.touched_bytes_per_token = (touched_resident_bytes(engine) * (rows / options.batch) +
                                       result.decode.steps.experts_served * mean_record_bytes(engine)) /
                                      rows;
+  result.state_bytes_per_token = state_bytes_per_token(engine, options);
   result.memory = rounds.decode.limit(result.touched_bytes_per_token);
   return result;
 }

@@ -7,6 +7,7 @@
 // noisy. The limits are measured before and after each phase of a round; a fraction is the median of the
 // rounds' own fractions. One thread at a time, like engine steps.
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <optional>
@@ -22,6 +23,10 @@ namespace moeflux {
 
 // Fewer bytes of resident weights would partly stay in the processor's caches.
 inline constexpr std::uint64_t kReadWeightsBytes = 256 * kMiB;
+// The same for a processor with a cache of `cache_bytes`.
+constexpr std::uint64_t read_weights_bytes(std::uint64_t cache_bytes) {
+  return std::max(kReadWeightsBytes, 4 * cache_bytes);
+}
 
 struct BenchOptions {
   std::uint32_t prompt_tokens = 512;  // 0: a prompt of one token
@@ -56,6 +61,8 @@ struct BenchResult {
   std::optional<BenchLimit> memory;   // decode: the rate at which the threads read resident weights
   std::optional<BenchLimit> compute;  // prompt: the peak int8 multiply-add rate, with operands in registers
   std::uint64_t touched_bytes_per_token = 0;  // bytes of weights per decoded token
+  // Bytes of states that a decoded token reads and writes: recurrent states twice, keys and values once.
+  std::uint64_t state_bytes_per_token = 0;
   // Multiply-adds per prompt token, without the embedding and the output head.
   std::uint64_t products_per_token = 0;
   std::uint64_t major_faults = 0;  // in the counted rounds

@@ -25,21 +25,23 @@
 #include "measure/bench.h"
 #include "measure/drive_probe.h"
 #include "measure/memory_rate.h"
+#include "measure/mixed_bench.h"
 #include "measure/routing_recording.h"
 #include "measure/routing_source.h"
 
 namespace moeflux::cli {
 namespace {
 
-constexpr std::uint64_t kMemoryProbeBytes = 256 * kMiB;
 constexpr unsigned kMemoryProbePasses = 7;
 constexpr std::uint64_t kDriveProbeBytes = kGiB;
 constexpr std::uint32_t kMaxRecordedRows = 1u << 16;
+constexpr std::uint32_t kMaxMixedDecodes = 256;
 
 // The machine's limits, measured before the model is loaded so that the probes' memory is free when the plan
 // is made. 0: not measured.
 struct Limits {
-  double memory_bytes_per_second = 0;  // only for models with too few weights to read instead
+  std::uint64_t probe_bytes = kReadWeightsBytes;  // that are read to measure memory
+  double memory_bytes_per_second = 0;             // only for models with too few weights to read instead
   double drive_bytes_per_second = 0;
   std::string drive;  // the measured one
 };
@@ -70,10 +72,12 @@ Status switch_off(const std::vector<std::string>& techniques, EngineOptions& opt
 
 Result<Limits> measure_limits(FileSystem& files, const PackedModel& model, const EngineOptions& options) {
   Limits limits;
-  if (model.manifest().resident_bytes < kReadWeightsBytes) {
-    ThreadPool pool(options.threads != 0 ? options.threads : read_machine(files).physical_cores);
+  const Machine machine = read_machine(files);
+  limits.probe_bytes = read_weights_bytes(machine.cache_bytes);
+  if (model.manifest().resident_bytes < limits.probe_bytes) {
+    ThreadPool pool(options.threads != 0 ? options.threads : machine.physical_cores);
     MF_TRY(limits.memory_bytes_per_second,
-           measure_read_bytes_per_second(pool, kMemoryProbeBytes, kMemoryProbePasses));
+           measure_read_bytes_per_second(pool, limits.probe_bytes, kMemoryProbePasses));
   }
   if (model.manifest().experts.empty()) return limits;
   MF_TRY(const DriveProbe probe,
@@ -81,6 +85,21 @@ Result<Limits> measure_limits(FileSystem& files, const PackedModel& model, const
   limits.drive_bytes_per_second = probe.bytes_per_second;
   limits.drive = probe.drive;
   return limits;
+}
+
+// --mixed ROWS,DECODES.
+Result<MixedOptions> parse_mixed(std::string_view text) {
+  MixedOptions mixed;
+  const std::size_t comma = text.find(',');
+  const auto number = [](std::string_view digits, std::uint32_t most, std::uint32_t& value) {
+    const auto [end, failure] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    return failure == std::errc() && end == digits.data() + digits.size() && value >= 1 && value <= most;
+  };
+  if (comma != std::string_view::npos && number(text.substr(0, comma), kMaxStepRows / 2, mixed.chunk_rows) &&
+      number(text.substr(comma + 1), kMaxMixedDecodes, mixed.decodes))
+    return mixed;
+  return Error(ErrorCode::invalid_argument,
+               fmt::format("--mixed: expected ROWS,DECODES as in 512,4, found '{}'", printable(text)));
 }
 
 // The speed of another program, in tokens per second.
@@ -122,6 +141,7 @@ struct Report {
   BenchResult result;
   std::optional<std::uint64_t> peak_resident_bytes;
   std::vector<Rival> rivals;
+  std::optional<MixedResult> mixed;
 
   double products_per_second() const {
     return result.prompt.tokens_per_second.median * static_cast<double>(result.products_per_token);
@@ -130,6 +150,11 @@ struct Report {
   bool measured_its_drive() const { return limits.drive == engine.streaming().drive; }
   double touched_bytes_per_second() const {
     return result.decode.tokens_per_second.median * static_cast<double>(result.touched_bytes_per_token);
+  }
+  // Of the memory's rate. Requires: it was measured.
+  double fraction_with_states() const {
+    const auto weights = static_cast<double>(result.touched_bytes_per_token);
+    return result.memory->fraction * (weights + static_cast<double>(result.state_bytes_per_token)) / weights;
   }
   double read_bytes_per_second(const BenchPhase& phase) const {
     const double seconds = std::chrono::duration<double>(phase.steps.took).count();
@@ -161,15 +186,21 @@ std::string render_page(const Report& report) {
   std::string memory =
       fmt::format("{} of weights per token", human_bytes(report.result.touched_bytes_per_token));
   if (const auto& limit = report.result.memory)
-    memory += fmt::format(", {} GB/s: {} of the {} GB/s that these threads read",
+    memory += fmt::format(", {} GB/s: {} of the {} GB/s that these threads read, {} with {} of states",
                           short_number(report.touched_bytes_per_second() / 1e9), percent(limit->fraction),
-                          short_number(limit->per_second / 1e9));
+                          short_number(limit->per_second / 1e9), percent(report.fraction_with_states()),
+                          human_bytes(report.result.state_bytes_per_token));
   line("memory", memory);
   if (const auto& limit = report.result.compute; limit && report.result.prompt.tokens > 1)
     line("compute",
          fmt::format("{} G products/s in the prompt: {} of the {} that these threads multiply bytes at",
                      short_number(report.products_per_second() / 1e9), percent(limit->fraction),
                      short_number(limit->per_second / 1e9)));
+  if (const auto& mixed = report.mixed)
+    line("mixed",
+         fmt::format("{} ms together: {:.3f} of a prompt chunk alone ({} ms) and the decodes alone ({} ms)",
+                     short_number(1e3 * mixed->both), mixed->ratio, short_number(1e3 * mixed->chunk),
+                     short_number(1e3 * mixed->decodes)));
   for (const Rival& rival : report.rivals) {
     std::string ratios;
     const auto compare = [&](std::string_view phase, double ours, double theirs) {
@@ -227,17 +258,24 @@ std::string render_json(const Report& report) {
             {"prompt", json_of(report.result.prompt)},
             {"decode", json_of(report.result.decode)},
             {"touched_bytes_per_token", report.result.touched_bytes_per_token},
+            {"state_bytes_per_token", report.result.state_bytes_per_token},
             {"major_faults", report.result.major_faults}};
   if (report.peak_resident_bytes) json["peak_resident_bytes"] = *report.peak_resident_bytes;
   if (const auto& limit = report.result.memory) {
     json["memory_bytes_per_second"] = limit->per_second;
     json["memory_fraction"] = limit->fraction;
+    json["memory_fraction_with_states"] = report.fraction_with_states();
   }
   json["products_per_token"] = report.result.products_per_token;
   if (const auto& limit = report.result.compute) {
     json["products_per_second"] = limit->per_second;
     json["compute_fraction"] = limit->fraction;
   }
+  if (const auto& mixed = report.mixed)
+    json["mixed"] = {{"chunk_seconds", mixed->chunk},
+                     {"decodes_seconds", mixed->decodes},
+                     {"both_seconds", mixed->both},
+                     {"ratio", mixed->ratio}};
   for (const Rival& rival : report.rivals) {
     Json& of = json["against"][rival.name];
     of["decode_ratio"] = report.result.decode.tokens_per_second.median / rival.decode;
@@ -251,6 +289,60 @@ std::string render_json(const Report& report) {
           report.read_bytes_per_second(report.result.decode) / report.limits.drive_bytes_per_second;
   }
   return json.dump(2) + "\n";
+}
+
+// What chooses or records experts during the measurement; either may be null.
+struct RoutingHooks {
+  std::unique_ptr<RoutingOverride> chosen;
+  std::unique_ptr<RoutingRecorder> recorder;
+};
+
+Result<RoutingHooks> routing_hooks(FileSystem& files, const BenchFlags& flags, const RoutingChoice& choice,
+                                   const PackedModel& packed, const EngineOptions& options) {
+  RoutingHooks hooks;
+  if (flags.routing == "model" && flags.write_routing.empty()) return hooks;
+  MF_TRY(const RoutingShape shape, routing_shape_of(packed.config(), options.experts_per_token));
+  Result<std::unique_ptr<RoutingOverride>> made = make_routing(files, choice, shape, flags.seed);
+  if (!made) return in_flag_file("--routing", std::move(made).error());
+  hooks.chosen = std::move(*made);
+  if (flags.write_routing.empty()) return hooks;
+  if (hooks.chosen)
+    return Error{ErrorCode::invalid_argument,
+                 "--write-routing records the model's own choices: --routing model"};
+  hooks.recorder = std::make_unique<RoutingRecorder>(shape, kMaxRecordedRows);
+  return hooks;
+}
+
+// Raises what the engine must hold to what the mixed steps need.
+void make_room(const MixedOptions& mixed, EngineOptions& options) {
+  options.step_rows = std::max(options.step_rows, mixed.chunk_rows + mixed.decodes);
+  options.context = std::max({options.context, mixed.chunk_rows, mixed.decode_position + 64});
+  options.sessions = std::max(options.sessions, mixed.decodes + 3);  // one to fork, two for chunks
+}
+
+BenchOptions bench_options(const BenchFlags& flags, const Limits& limits, const RoutingHooks& routing) {
+  BenchOptions bench;
+  bench.prompt_tokens = flags.prompt;
+  bench.decode_tokens = flags.decode;
+  bench.repeats = flags.repeat;
+  bench.warm_ups = flags.warm_up;
+  bench.batch = flags.batch;
+  bench.compares = !flags.no_limits;
+  bench.read_weights_bytes = limits.probe_bytes;
+  bench.seed = flags.seed;
+  bench.routing = routing.recorder ? routing.recorder.get() : routing.chosen.get();
+  return bench;
+}
+
+// Limits of small models are measured outside the rounds: use the mean of before and after, if memory
+// suffices for a second probe.
+void compare_with_memory(const Limits& limits, unsigned threads, BenchResult& result) {
+  if (limits.memory_bytes_per_second <= 0) return;
+  ThreadPool pool(threads);
+  const Result<double> after = measure_read_bytes_per_second(pool, limits.probe_bytes, kMemoryProbePasses);
+  const double before = limits.memory_bytes_per_second, rate = after ? (before + *after) / 2 : before;
+  result.memory = {rate, result.decode.tokens_per_second.median *
+                             static_cast<double>(result.touched_bytes_per_token) / rate};
 }
 
 }  // namespace
@@ -267,21 +359,16 @@ Result<std::string> bench_model(FileSystem& files, const BenchFlags& flags, cons
   MF_TRY(const RoutingChoice routing_choice, parse_routing(flags.routing));
   if (options.context == 0) options.context = std::max(1u, flags.prompt) + flags.decode;
   options.sessions = flags.batch;
+  std::optional<MixedOptions> mixed_options;
+  if (!flags.mixed.empty()) {
+    MF_TRY(mixed_options, parse_mixed(flags.mixed));
+    mixed_options->seed = flags.seed;
+    make_room(*mixed_options, options);
+  }
   MF_TRY(const ChosenModel model, choose_model_with_bar(files, {flags.model, ""}, places, log));
   Limits limits;
-  std::unique_ptr<RoutingOverride> routing;
-  std::unique_ptr<RoutingRecorder> recorder;
   MF_TRY(PackedModel packed, PackedModel::open(files, model.packed));
-  if (flags.routing != "model" || !flags.write_routing.empty()) {
-    MF_TRY(const RoutingShape shape, routing_shape_of(packed.config(), options.experts_per_token));
-    Result<std::unique_ptr<RoutingOverride>> made = make_routing(files, routing_choice, shape, flags.seed);
-    if (!made) return in_flag_file("--routing", std::move(made).error());
-    routing = std::move(*made);
-    if (!flags.write_routing.empty()) recorder = std::make_unique<RoutingRecorder>(shape, kMaxRecordedRows);
-  }
-  if (recorder && routing)
-    return Error{ErrorCode::invalid_argument,
-                 "--write-routing records the model's own choices: --routing model"};
+  MF_TRY(const RoutingHooks routing, routing_hooks(files, flags, routing_choice, packed, options));
   if (!flags.no_limits) {
     MF_TRY(limits, measure_limits(files, packed, options));
   }
@@ -291,36 +378,23 @@ Result<std::string> bench_model(FileSystem& files, const BenchFlags& flags, cons
   for (const std::string& note : engine->streaming().notes) log.write(LogLevel::warning, note);
   (void)reset_peak_resident_bytes(
       files);  // forget the probes' memory; if the kernel refuses, the peak includes it
-  BenchOptions bench;
-  bench.prompt_tokens = flags.prompt;
-  bench.decode_tokens = flags.decode;
-  bench.repeats = flags.repeat;
-  bench.warm_ups = flags.warm_up;
-  bench.batch = flags.batch;
-  bench.compares = !flags.no_limits;
-  bench.seed = flags.seed;
-  bench.routing = recorder ? recorder.get() : routing.get();
   Result<BenchResult> result = [&] {
     ProgressBar bar("measuring");
-    return run_bench(*engine, bench,
+    return run_bench(*engine, bench_options(flags, limits, routing),
                      [&](std::uint32_t done, std::uint32_t all) { bar.update(done, 0, all); });
   }();
+  std::optional<MixedResult> mixed;
+  if (result && mixed_options) {
+    MF_TRY(mixed, run_mixed_bench(*engine, *mixed_options));
+  }
   const Status traced = engine.finish_trace();
   if (!result) return std::move(result).error();
   MF_TRY_STATUS(traced);
-  if (recorder) MF_TRY_STATUS(recorder->write(files, flags.write_routing));
+  if (routing.recorder) MF_TRY_STATUS(routing.recorder->write(files, flags.write_routing));
   const std::optional<std::uint64_t> peak_resident_bytes = read_process_memory(files).peak_resident_bytes;
-  // Limits of small models are measured outside the rounds: use the mean of before and after, if memory
-  // suffices for a second probe.
-  if (limits.memory_bytes_per_second > 0) {
-    ThreadPool pool(engine->threads());
-    const Result<double> after = measure_read_bytes_per_second(pool, kMemoryProbeBytes, kMemoryProbePasses);
-    const double before = limits.memory_bytes_per_second, rate = after ? (before + *after) / 2 : before;
-    result->memory = {rate, result->decode.tokens_per_second.median *
-                                static_cast<double>(result->touched_bytes_per_token) / rate};
-  }
-  const Report report{model.name,          *engine,          flags, limits, *std::move(result),
-                      peak_resident_bytes, std::move(rivals)};
+  compare_with_memory(limits, engine->threads(), *result);
+  const Report report{model.name,          *engine,           flags, limits, *std::move(result),
+                      peak_resident_bytes, std::move(rivals), mixed};
   return flags.json ? render_json(report) : render_page(report);
 }
 
@@ -356,6 +430,8 @@ Command add_bench(CLI::App& program) {
                    "Compare with another program's tokens per second: NAME=DECODE or NAME=DECODE,PROMPT; may "
                    "be repeated")
       ->take_all();
+  parser->add_option("--mixed", flags->mixed,
+                     "ROWS,DECODES as in 512,4: also measure steps with a prompt chunk and decodes");
   parser->add_flag("--json", flags->json, "Print the same numbers as JSON");
   add_engine_flags(*parser, flags->engine);
   add_streaming_flags(*parser, flags->engine);

@@ -24,6 +24,7 @@ struct BenchFlags {
   std::vector<std::string> without;  // techniques to switch off
   bool no_limits = false;            // do not measure the machine
   std::vector<std::string> against;  // NAME=DECODE or NAME=DECODE,PROMPT, in tokens per second
+  std::string mixed;                 // ROWS,DECODES: measure steps of both; empty: do not
   EngineFlags engine;
   bool json = false;
 };

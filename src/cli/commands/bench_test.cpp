@@ -75,8 +75,26 @@ TEST_F(BenchCommand, ComparesWithTheMachinesLimits) {
   EXPECT_GT(found["memory_bytes_per_second"].get<double>(), 0);
   EXPECT_GT(found["drive_bytes_per_second"].get<double>(), 0);
   EXPECT_GT(found["memory_fraction"].get<double>(), 0);
+  EXPECT_GT(found["memory_fraction_with_states"].get<double>(), found["memory_fraction"].get<double>());
   EXPECT_GT(found["compute_fraction"].get<double>(), 0);
   EXPECT_GT(found["products_per_second"].get<double>(), 0);
+}
+
+TEST_F(BenchCommand, MeasuresStepsOfAPromptChunkAndDecodes) {
+  flags.mixed = "16,2";
+  const Json found = json()["mixed"];
+  EXPECT_GT(found["chunk_seconds"].get<double>(), 0);
+  EXPECT_GT(found["decodes_seconds"].get<double>(), 0);
+  EXPECT_GT(found["both_seconds"].get<double>(), 0);
+  EXPECT_GT(found["ratio"].get<double>(), 0);
+  flags.json = false;
+  const Result<std::string> page = run();
+  ASSERT_TRUE(page) << page.error().message();
+  EXPECT_THAT(*page, HasSubstr("mixed    "));
+  for (const char* wrong : {"16", "16,", ",2", "0,1", "1,0", "16,2x", "-1,2", "99999999999,2"}) {
+    flags.mixed = wrong;
+    EXPECT_THAT(refusal(), States("--mixed", std::string("'") + wrong + "'"));
+  }
 }
 
 TEST_F(BenchCommand, ComparesWithOtherPrograms) {
