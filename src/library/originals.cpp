@@ -45,9 +45,12 @@ Result<SourceModel> open_source(FileSystem& files, const ArtifactPaths& artifact
                   artifacts.weights.string(), artifacts.manifest.string(), artifacts.experts_dir.string()));
 }
 
-// Compares everything that does not need the weights.
+// Compares everything that does not need the weights. End tokens may differ: they come from text files, which
+// may have changed or gone since.
 bool is_of_the_same_shape(const Manifest& packed, const SourceModel& source, const PackPlan& plan) {
-  return packed.source_format == name_of(source.kind()) && packed.config == source.config() &&
+  ModelConfig config = source.config();
+  config.end_tokens = packed.config.end_tokens;
+  return packed.source_format == name_of(source.kind()) && packed.config == config &&
          packed.resident_bytes == plan.resident_bytes && packed.expert_formats == plan.expert_formats &&
          std::ranges::equal(packed.tensors, plan.tensors,
                             [](const PackedTensor& tensor, const TensorPlan& planned) {
@@ -80,6 +83,10 @@ Result<PackedOriginals> pack_originals(FileSystem& files, const ArtifactPaths& a
     if (!is_of_the_same_shape(model.manifest(), source, plan))
       return Error(ErrorCode::invalid_argument,
                    fmt::format("{}: is the packed model of other artifacts; remove it", packed.string()));
+    if (model.config().end_tokens.empty() && !source.config().end_tokens.empty())
+      return Error(ErrorCode::invalid_argument,
+                   fmt::format("{}: was packed when no end tokens were known, now there are {}; remove it",
+                               packed.string(), source.config().end_tokens.size()));
     return PackedOriginals{std::move(model), folder_name(source.path())};
   }
   MF_TRY_STATUS(pack(source, files, files, packed, options, [](const PackProgress&) {}));

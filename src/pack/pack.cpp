@@ -227,9 +227,9 @@ Result<PackReport> report_finished(const SourceModel& source, const PackPlan& pl
                     fmt::format("{}: a packed model of another source or with other options is here already; "
                                 "remove it or choose another destination",
                                 destination.string())};
-  MF_TRY(std::vector<std::string> text_files, text_files_of(source_files, source.path()));
+  MF_TRY(std::vector<std::string> text_files, text_files_of(source_files, source.text_folders()));
   if (planned_manifest(source, plan, text_files) != without_checksums(found)) return other;
-  MF_TRY(const bool same_text, same_text_files(source_files, source.path(), files, destination));
+  MF_TRY(const bool same_text, same_text_files(source_files, source.text_folders(), files, destination));
   if (!same_text) return other;
   const auto compared = [&](std::uint64_t done, std::uint64_t total) {
     progress({.done_bytes = done, .kept_bytes = 0, .total_bytes = total, .comparing = true});
@@ -290,7 +290,7 @@ Result<PackReport> pack(const SourceModel& source, FileSystem& source_files, Fil
   MF_TRY_STATUS(files.make_directory(destination / "experts"));
   MF_TRY_STATUS(packing.run(std::max(1u, options.jobs)));
   MF_TRY(std::vector<std::string> text_files,
-         copy_text_files(source_files, source.path(), files, destination));
+         copy_text_files(source_files, source.text_folders(), files, destination));
 
   PackReport report{
       written_manifest(source, plan, packing.resident(), packing.experts(), std::move(text_files)),

@@ -23,10 +23,10 @@ struct TextFile {
   std::filesystem::path path;
 };
 
-Result<std::vector<TextFile>> find_text_files(FileSystem& files, const std::filesystem::path& from) {
+Result<std::vector<TextFile>> find_text_files(FileSystem& files, TextFolders from) {
   std::vector<TextFile> found;
   for (const std::string_view name : kTextFiles) {
-    for (const std::filesystem::path& folder : {from, from / "mlx"}) {
+    for (const std::filesystem::path& folder : from) {
       MF_TRY(const bool exists, files.exists(folder / name));
       if (!exists) continue;
       found.push_back({std::string(name), folder / name});
@@ -44,12 +44,12 @@ std::vector<std::string> names_of(const std::vector<TextFile>& files) {
 
 }  // namespace
 
-Result<std::vector<std::string>> text_files_of(FileSystem& files, const std::filesystem::path& from) {
+Result<std::vector<std::string>> text_files_of(FileSystem& files, TextFolders from) {
   MF_TRY(const std::vector<TextFile> found, find_text_files(files, from));
   return names_of(found);
 }
 
-Result<bool> same_text_files(FileSystem& from_files, const std::filesystem::path& from, FileSystem& to_files,
+Result<bool> same_text_files(FileSystem& from_files, TextFolders from, FileSystem& to_files,
                              const std::filesystem::path& to) {
   MF_TRY(const std::vector<TextFile> found, find_text_files(from_files, from));
   for (const TextFile& file : found) {
@@ -62,7 +62,7 @@ Result<bool> same_text_files(FileSystem& from_files, const std::filesystem::path
   return true;
 }
 
-Result<std::vector<std::string>> copy_text_files(FileSystem& from_files, const std::filesystem::path& from,
+Result<std::vector<std::string>> copy_text_files(FileSystem& from_files, TextFolders from,
                                                  FileSystem& to_files, const std::filesystem::path& to) {
   MF_TRY(const std::vector<TextFile> found, find_text_files(from_files, from));
   for (const TextFile& file : found) {

@@ -3,6 +3,7 @@
 // the packed weights, which makes a packed model self-sufficient.
 
 #include <filesystem>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,16 +12,19 @@
 
 namespace moeflux {
 
-// The names of the text files of the source at `from`, sorted. The original keeps them in a folder `mlx`
-// beside its artifacts, which is searched too.
-Result<std::vector<std::string>> text_files_of(FileSystem& files, const std::filesystem::path& from);
+// Where the text files of a source are (SourceModel::text_folders). Of two with the same name, the one in the
+// earlier folder counts.
+using TextFolders = std::span<const std::filesystem::path>;
+
+// The names of the text files in `from`, sorted.
+Result<std::vector<std::string>> text_files_of(FileSystem& files, TextFolders from);
 
 // Whether every text file of `from` is in `to`, byte for byte.
-Result<bool> same_text_files(FileSystem& from_files, const std::filesystem::path& from, FileSystem& to_files,
+Result<bool> same_text_files(FileSystem& from_files, TextFolders from, FileSystem& to_files,
                              const std::filesystem::path& to);
 
 // Copies them; returns their names, sorted.
-Result<std::vector<std::string>> copy_text_files(FileSystem& from_files, const std::filesystem::path& from,
+Result<std::vector<std::string>> copy_text_files(FileSystem& from_files, TextFolders from,
                                                  FileSystem& to_files, const std::filesystem::path& to);
 
 }  // namespace moeflux

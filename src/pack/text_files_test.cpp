@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <filesystem>
 #include <string>
 
@@ -20,9 +21,10 @@ struct TextFiles : testing::Test {
   TemporaryDirectory from, to;
   PosixFileSystem disk;
   FaultyFileSystem files{disk};
+  const std::array<std::filesystem::path, 2> folders{from.path(), from / "mlx"};
 
   std::vector<std::string> copy() {
-    auto copied = copy_text_files(files, from.path(), files, to.path());
+    auto copied = copy_text_files(files, folders, files, to.path());
     EXPECT_TRUE(copied) << copied.error().message();
     return copied ? *copied : std::vector<std::string>{};
   }
@@ -42,7 +44,7 @@ TEST_F(TextFiles, AreCopiedUnchangedAndListedInOrder) {
   EXPECT_FALSE(std::filesystem::exists(to / "README.md"));
 }
 
-TEST_F(TextFiles, OfTheOriginalAreFoundInItsMlxFolder) {
+TEST_F(TextFiles, AreTakenFromTheFirstFolderThatHasThem) {
   from.write("mlx/tokenizer.json", "inner");
   from.write("mlx/config.json", "inner");
   from.write("config.json", "outer");
@@ -53,7 +55,7 @@ TEST_F(TextFiles, OfTheOriginalAreFoundInItsMlxFolder) {
 
 TEST_F(TextFiles, AreTheSameIfAllOfTheSourceMatchByteForByte) {
   const auto same = [&] {
-    const auto found = same_text_files(files, from.path(), files, to.path());
+    const auto found = same_text_files(files, folders, files, to.path());
     EXPECT_TRUE(found) << found.error().message();
     return found && *found;
   };
@@ -82,7 +84,7 @@ TEST_F(TextFiles, FailIfAnyDiskOperationFails) {
   const std::size_t count = files.log().size();
   for (std::uint64_t i = 0; i < count; ++i) {
     files.set_plan({.faults = {{.index = i}}});
-    const auto copied = copy_text_files(files, from.path(), files, to.path());
+    const auto copied = copy_text_files(files, folders, files, to.path());
     ASSERT_FALSE(copied) << "operation " << i;
     EXPECT_EQ(copied.error().code(), ErrorCode::io_failed);
     EXPECT_THAT(copied.error().message(), testing::HasSubstr("moeflux-")) << "operation " << i;

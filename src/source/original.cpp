@@ -23,8 +23,8 @@ Error corrupt(std::string_view what, std::string why) {
 }
 
 Result<std::optional<OriginalPaths>> paths_if_there(FileSystem& files, const fs::path& artifacts,
-                                                    const fs::path& root) {
-  OriginalPaths paths{artifacts / "model_weights.bin", artifacts / "model_weights.json", root};
+                                                    const fs::path& root, const fs::path& mlx) {
+  OriginalPaths paths{artifacts / "model_weights.bin", artifacts / "model_weights.json", root, mlx};
   MF_TRY(const bool there, files.exists(paths.manifest));
   if (!there) return std::optional<OriginalPaths>{};
   return std::optional(std::move(paths));
@@ -113,21 +113,22 @@ Result<Quantization> parse_bits(const Json& config, const Json& tensors, const s
 }  // namespace
 
 Result<std::optional<OriginalPaths>> find_original(FileSystem& files, const fs::path& directory) {
-  MF_TRY(auto paths, paths_if_there(files, directory / "artifacts", directory / "root"));
+  MF_TRY(auto paths, paths_if_there(files, directory / "artifacts", directory / "root", directory / "mlx"));
   if (paths) return paths;
-  MF_TRY(paths, paths_if_there(files, directory, directory));
+  MF_TRY(paths, paths_if_there(files, directory, directory, directory / "mlx"));
   const fs::path whole = directory.has_filename() ? directory : directory.parent_path();
   const std::string name = whole.filename().string();
   if (name == "artifacts" || name == "root" || name == "mlx") {
     const fs::path parent = whole.has_parent_path() ? whole.parent_path() : fs::path(".");
-    MF_TRY(auto parts, paths_if_there(files, parent / "artifacts", parent / "root"));
+    MF_TRY(auto parts, paths_if_there(files, parent / "artifacts", parent / "root", parent / "mlx"));
     if (parts) return parts;
   }
   for (const std::string_view suffix : {"-artifacts", "-root", "-mlx-4bit"}) {
     if (!name.ends_with(suffix)) continue;
     const std::string stem = name.substr(0, name.size() - suffix.size());
     MF_TRY(auto siblings, paths_if_there(files, whole.parent_path() / (stem + "-artifacts"),
-                                         whole.parent_path() / (stem + "-root")));
+                                         whole.parent_path() / (stem + "-root"),
+                                         whole.parent_path() / (stem + "-mlx-4bit")));
     if (!siblings) continue;
     // A folder that holds all artifacts may also be called NAME-artifacts.
     MF_TRY(const bool has_root, files.exists(siblings->experts_root));

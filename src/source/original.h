@@ -28,6 +28,7 @@ struct OriginalPaths {
   std::filesystem::path weights;       // model_weights.bin
   std::filesystem::path manifest;      // model_weights.json
   std::filesystem::path experts_root;  // holds packed_experts/
+  std::filesystem::path mlx;           // the rest of the MLX checkpoint: config, tokenizer; may not exist
 };
 
 // Finds the artifacts that `directory` belongs to; nullopt if there are none. The original's converters wrote

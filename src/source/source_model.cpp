@@ -7,6 +7,7 @@
 
 #include "model/packed_model.h"
 #include "source/checkpoint_tensors.h"
+#include "source/end_tokens.h"
 #include "source/model_config.h"
 #include "source/original.h"
 
@@ -140,6 +141,10 @@ Result<SourceModel> SourceModel::open_checkpoint(FileSystem& files, const fs::pa
   MF_TRY(const ObjectReader config, ObjectReader::as_object(document, config_path.string()));
   MF_TRY(const Quantization quantization, parse_quantization(config, model.notes_));
   MF_TRY(model.config_, parse_model_config(config, model.notes_));
+  model.text_folders_ = {directory};
+  MF_TRY(const TextJson generation, read_text_json(files, model.text_folders_, "generation_config.json"));
+  MF_TRY(model.config_.end_tokens,
+         list_end_tokens(config, generation.reader(), model.config_.vocabulary, model.notes_));
   MF_TRY(model.catalog_, open_checkpoint_tensors(files, directory, model.notes_));
   model.kind_ = writer_of(model.catalog_);
   MatrixResolver resolver(model.catalog_, quantization);
@@ -162,6 +167,13 @@ Result<SourceModel> SourceModel::open_original(FileSystem& files, const fs::path
   MF_TRY(OriginalManifest manifest,
          parse_original_manifest(text, paths.manifest.string(), weights_bytes, id, model.notes_));
   model.config_ = std::move(manifest.config);
+  model.text_folders_ = {directory, paths.mlx};
+  MF_TRY(const TextJson config, read_text_json(files, model.text_folders_, "config.json"));
+  MF_TRY(const TextJson generation, read_text_json(files, model.text_folders_, "generation_config.json"));
+  MF_TRY(const std::vector<TokenId> end_tokens,
+         list_end_tokens(config.reader(), generation.reader(), model.config_.vocabulary, model.notes_));
+  append_new(model.config_.end_tokens, end_tokens);
+  append_new(model.config_.end_tokens, family_end_tokens(model.config_.family, model.config_.vocabulary));
   MF_TRY_STATUS(model.catalog_.add_tensors(std::move(manifest.tensors)));
   MF_TRY(OriginalExperts experts,
          OriginalExperts::find(files, model.catalog_, paths.experts_root, model.notes_));

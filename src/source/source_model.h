@@ -34,6 +34,9 @@ class SourceModel {
 
   SourceKind kind() const { return kind_; }
   const std::filesystem::path& path() const { return path_; }
+  // Where the text files of the model are: config.json, the tokenizer, generation_config.json. The first
+  // folder that has one of them counts.
+  const std::vector<std::filesystem::path>& text_folders() const { return text_folders_; }
   const ModelConfig& config() const { return config_; }
   const std::vector<NamedMatrix>& resident() const { return tensors_.resident; }
   // The routed experts of a layer; null: a dense layer.
@@ -53,6 +56,7 @@ class SourceModel {
 
   SourceKind kind_{};
   std::filesystem::path path_;
+  std::vector<std::filesystem::path> text_folders_;
   ModelConfig config_{};
   TensorCatalog catalog_;
   SourceTensors tensors_;

@@ -154,6 +154,8 @@ TEST_P(KnownModel, ReadsNoWeightsToOpen) {
   const Known& known = GetParam();
   ASSERT_TRUE(SourceModel::open(files, known.path()));
   std::uint64_t expected = measure(known.path()).headers + fs::file_size(known.path() / "config.json");
+  if (fs::exists(known.path() / "generation_config.json"))
+    expected += fs::file_size(known.path() / "generation_config.json");
   const fs::path index = known.path() / "model.safetensors.index.json";
   if (fs::exists(index)) expected += 2 * fs::file_size(index);  // once for its shards, once after
   EXPECT_EQ(files.bytes(FileOperation::read), expected);

@@ -56,6 +56,7 @@ def use(folder_name: str, moeflux: str, program: str) -> None:
         run(moeflux, "pack", TINY / name, folder / name)
     original, original_2bit, stale = (folder / name for name in ("original", "original_2bit", "stale"))
     write_original(TINY / QWEN, original, "parent", False, True)
+    (original / "mlx" / "generation_config.json").write_text('{"eos_token_id": [7, 511]}', encoding="utf-8")
     for flat in (original_2bit, stale):
         write_original(TINY / QWEN, flat, "flat", True, True)
     shutil.copytree(folder / DEEPSEEK, stale / "moeflux_packed")

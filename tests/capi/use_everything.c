@@ -223,6 +223,12 @@ static void two_models_live_beside_each_other(void) {
   mf_free_model(b);
 }
 
+/* Of the original's artifacts: 511 is in mlx/config.json, 7 in mlx/generation_config.json. */
+static void knows_its_end_tokens(const mf_ctx* ctx) {
+  EXPECT(mf_eos(ctx) == 7);
+  EXPECT(mf_is_end(ctx, 7) && mf_is_end(ctx, 511) && !mf_is_end(ctx, 510));
+}
+
 /* The artifacts of ORIGINAL are those of QWEN. */
 static void the_originals_artifacts_open_directly(void) {
   char weights[4200], manifest[4200], vocab[4200], root[4200], packed[4300];
@@ -247,12 +253,14 @@ static void the_originals_artifacts_open_directly(void) {
     if (ctx == NULL) fprintf(stderr, "%s\n", mf_last_error(NULL));
     EXPECT(ctx != NULL);
     EXPECT(strcmp(mf_model_name(ctx), strrchr(original, '/') + 1) == 0);
+    knows_its_end_tokens(ctx);
     EXPECT(mf_eval_prompt(ctx, tokens, kTokens, 0, 0, found) == 0);
     EXPECT(same(expected, found, mf_n_vocab(ctx)));
     mf_free_model(ctx);
   }
   ctx = mf_init_model(packed, NULL, NULL, NULL, 0, 0);
   EXPECT(ctx != NULL);
+  knows_its_end_tokens(ctx);
   mf_free_model(ctx);
   free(expected);
   free(found);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/printable.h"
+#include "source/end_tokens.h"
 #include "source/model_config.h"
 
 namespace moeflux {
@@ -140,7 +141,11 @@ Result<ModelConfig> parse_qwen3_5_moe_config(const ObjectReader& config, Notes& 
   if (tying.has("tie_word_embeddings")) {
     MF_TRY(model.tied_embeddings, tying.boolean("tie_word_embeddings"));
   }
-  MF_TRY(model.end_tokens, read_end_tokens(holder_of("eos_token_id", text, config, notes), model.vocabulary));
+  MF_TRY(model.end_tokens, read_end_tokens(config, model.vocabulary));
+  if (nested) {
+    MF_TRY(const std::vector<TokenId> inner_tokens, read_end_tokens(text, model.vocabulary));
+    append_new(model.end_tokens, inner_tokens);
+  }
 
   MF_TRY(const std::uint32_t layers, text.size("num_hidden_layers", kMaxLayers));
   MF_TRY(const std::vector<bool> full, read_layer_kinds(text, layers, notes));

@@ -141,12 +141,18 @@ TEST(QwenConfig, ReadsTiedEmbeddingsFromEitherLevel) {
 
 TEST(QwenConfig, PrefersTheInnerOfTwoDifferentKeysWithANote) {
   const Json text = without(tiny(), {"quantization"});
-  const auto config = parsed(with(nested(text), {{"tie_word_embeddings", true}, {"eos_token_id", 7}}));
+  const auto config = parsed(with(nested(text), {{"tie_word_embeddings", true}}));
   ASSERT_TRUE(config) << config.message();
   EXPECT_FALSE(config->tied_embeddings);
-  EXPECT_THAT(config->end_tokens, ElementsAre(TokenId(95)));
-  EXPECT_THAT(config.notes, ElementsAre(States("'tie_word_embeddings'", "text_config", "differs", "used"),
-                                        States("'eos_token_id'", "differs")));
+  EXPECT_THAT(config.notes, ElementsAre(States("'tie_word_embeddings'", "text_config", "differs", "used")));
+}
+
+TEST(QwenConfig, HasTheEndTokensOfBothLevels) {
+  const Json text = without(tiny(), {"quantization"});
+  const auto config = parsed(with(nested(text), {{"eos_token_id", {7, 95}}}));
+  ASSERT_TRUE(config) << config.message();
+  EXPECT_THAT(config->end_tokens, ElementsAre(TokenId(7), TokenId(95)));
+  EXPECT_THAT(config.notes, testing::IsEmpty());
 }
 
 TEST(QwenConfig, MayHaveNoSharedExpert) {

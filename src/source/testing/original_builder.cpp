@@ -75,6 +75,7 @@ OriginalArtifacts original_of(const TinyCheckpoint& tiny) {
   config.erase("model_type");
   config.erase("max_position_embeddings");
   config.erase("norm_topk_prob");
+  config.erase("eos_token_id");
   config["default_bits"] = 4u;
   config["default_group_size"] = 64u;
   original.manifest = {{"model", "tiny"},
