@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "layers/rope.h"
+#include "model/rope.h"
 
 namespace moeflux {
 

@@ -19,9 +19,9 @@
 #include <variant>
 #include <vector>
 
-#include "layers/rope.h"
 #include "layers/weights.h"
 #include "model/config.h"
+#include "model/rope.h"
 
 namespace moeflux::reference {
 

@@ -1,4 +1,4 @@
-#include "layers/rope.h"
+#include "model/rope.h"
 
 #include <algorithm>
 #include <cmath>

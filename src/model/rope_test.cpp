@@ -1,4 +1,4 @@
-#include "layers/rope.h"
+#include "model/rope.h"
 
 #include <gtest/gtest.h>
 
