@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/memory/aligned_buffer.h"
+#include "state/original_keys.h"
 
 namespace moeflux {
 namespace {
@@ -351,6 +352,7 @@ class OriginalReader {
         read_recurrent(layer, at, contents->recurrent.data());
       at += layer_bytes(shape_, layer, positions_);
     }
+    convert_original_keys(config_, contents->blocks, positions_);
     return Snapshot(contents);
   }
 
@@ -391,9 +393,8 @@ class OriginalReader {
     take_rows(values, blocks, values_of(kv), positions);
   }
 
-  // The file has the latents of all positions, then the rotated keys of all positions; a block has both per
-  // position. The original rotates channels i and i + n/2 as a pair and writes them in that order. Its keys
-  // differ in their last bits anyway, because its arithmetic is different.
+  // The file has the latents of all positions, then the keys of all positions, which the original has
+  // rotated; a block has both per position.
   void read_latents(const MlaConfig& mla, std::size_t at, std::span<const KvBlock> blocks,
                     std::uint32_t positions) const {
     const std::size_t latent = mla.latent_dim, rope = mla.rope_dim, key = latent + rope;

@@ -10,6 +10,7 @@
 
 #include "base/hash.h"
 #include "state/snapshot_file.h"
+#include "state/testing/original_rope.h"
 #include "state/testing/written_states.h"
 
 namespace moeflux {
@@ -65,7 +66,8 @@ struct OriginalFile {
   std::vector<std::size_t> lengths_at;  // offsets of the lengths, for the layers that have one
 };
 
-// A version 1 or 2 file as the original writes it.
+// A version 1 or 2 file as the original writes it. Imported, the keys of latent attention are the written
+// numbers up to import_tolerance(); everything else is exact.
 inline OriginalFile original_file(const ModelConfig& config, std::uint32_t version, std::uint32_t position) {
   OriginalFile file;
   Bytes& bytes = file.bytes;
@@ -110,7 +112,15 @@ inline OriginalFile original_file(const ModelConfig& config, std::uint32_t versi
     } else if (const auto* mla = std::get_if<MlaConfig>(&mixer)) {
       put_length();
       put_rows(kKeyChannels, mla->latent_dim);
-      put_rows(kKeyChannels + mla->latent_dim, mla->rope_dim);
+      for (std::uint32_t p = 0; p < position; ++p) {
+        std::vector<double> key;
+        for (std::uint32_t c = 0; c < mla->rope_dim; ++c)
+          key.push_back(written_number(0, layer, p, kKeyChannels + mla->latent_dim + c));
+        const std::vector<double> raw = rotated_as_in_training(key, p, mla->rope, -1);
+        std::vector<float> rotated(raw.begin(), raw.end());
+        rotate_as_the_original(rotated, p, mla->rope);
+        for (const float channel : rotated) put(bytes, channel);
+      }
     } else {
       const auto& attention = std::get<GatedAttentionConfig>(mixer);
       put_length();

@@ -46,7 +46,7 @@ inline ModelConfig small_deepseek_config() {
   for (LayerConfig& layer : config.layers) {
     auto& mla = std::get<MlaConfig>(layer.mixer);
     mla.latent_dim = 3;
-    mla.rope_dim = 2;
+    mla.rope_dim = mla.rope.dims = 2;
   }
   return config;
 }
