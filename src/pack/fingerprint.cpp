@@ -20,7 +20,7 @@ namespace {
 class Digesting {
  public:
   Digesting(const SourceModel& source, const PackPlan& plan,
-            FunctionRef<void(std::uint64_t, std::uint64_t)> progress)
+            FunctionRef<Status(std::uint64_t, std::uint64_t)> progress)
       : source_(source), progress_(progress) {
     digests_.tensors.resize(plan.tensors.size());
     digests_.experts.resize(plan.expert_files.size());
@@ -67,7 +67,10 @@ class Digesting {
       }
       *item.digest = *digest;
       done_ += bytes;
-      progress_(done_, total_);
+      if (Status goes_on = progress_(done_, total_); !goes_on) {
+        failure_ = std::move(goes_on).error();
+        return;
+      }
     }
   }
 
@@ -88,7 +91,7 @@ class Digesting {
 
   std::atomic<std::size_t> next_ = 0;
   Mutex mutex_;
-  FunctionRef<void(std::uint64_t, std::uint64_t)> progress_ MF_GUARDED_BY(mutex_);
+  FunctionRef<Status(std::uint64_t, std::uint64_t)> progress_ MF_GUARDED_BY(mutex_);
   std::uint64_t done_ MF_GUARDED_BY(mutex_) = 0;
   std::optional<Error> failure_ MF_GUARDED_BY(mutex_);
 };
@@ -124,7 +127,7 @@ Digest fingerprint_of(const SourceModel& source, const PackPlan& plan, const Pla
 }
 
 Result<Digest> read_fingerprint(const SourceModel& source, const PackPlan& plan, unsigned jobs,
-                                FunctionRef<void(std::uint64_t, std::uint64_t)> progress) {
+                                FunctionRef<Status(std::uint64_t, std::uint64_t)> progress) {
   MF_TRY(const PlanDigests digests, Digesting(source, plan, progress).run(jobs));
   return fingerprint_of(source, plan, digests);
 }

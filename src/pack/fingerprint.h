@@ -25,9 +25,9 @@ struct PlanDigests {
 Digest fingerprint_of(const SourceModel& source, const PackPlan& plan, const PlanDigests& digests);
 
 // The same, after reading every byte of the source that the plan covers, with `jobs` threads. Blocks until
-// done; `progress` is called from several threads, one at a time.
+// done; `progress` is called from several threads, one at a time, and ends the reading with its first error.
 Result<Digest> read_fingerprint(
     const SourceModel& source, const PackPlan& plan, unsigned jobs,
-    FunctionRef<void(std::uint64_t done_bytes, std::uint64_t total_bytes)> progress);
+    FunctionRef<Status(std::uint64_t done_bytes, std::uint64_t total_bytes)> progress);
 
 }  // namespace moeflux

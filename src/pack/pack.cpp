@@ -45,15 +45,21 @@ Result<Digest> identity_of(const SourceModel& source, const PackPlan& plan, cons
   return digest.value();
 }
 
+Status expect_not_cancelled(const std::atomic<bool>* cancel) {
+  if (cancel == nullptr || !cancel->load(std::memory_order_relaxed)) return {};
+  return Error{ErrorCode::cancelled, "packing was cancelled; the next run continues it"};
+}
+
 // One run of a pack: the jobs take the plan's files one by one.
 class Packing {
  public:
   Packing(const SourceModel& source, const PackPlan& plan, FileSystem& files, const fs::path& destination,
-          Journal& journal, FunctionRef<void(const PackProgress&)> progress)
+          Journal& journal, const std::atomic<bool>* cancel, FunctionRef<void(const PackProgress&)> progress)
       : source_(source),
         plan_(plan),
         files_(files),
         destination_(destination),
+        cancel_(cancel),
         journal_(journal),
         progress_(progress),
         experts_(plan.expert_files.size()) {}
@@ -146,13 +152,14 @@ class Packing {
     if (failure_) return Error{ErrorCode::cancelled, "another job has failed"};
     done_ += bytes;
     progress_({.done_bytes = done_, .kept_bytes = kept_, .total_bytes = plan_.total_bytes()});
-    return {};
+    return expect_not_cancelled(cancel_);
   }
 
   const SourceModel& source_;
   const PackPlan& plan_;
   FileSystem& files_;
   const fs::path& destination_;
+  const std::atomic<bool>* const cancel_;
 
   std::atomic<std::size_t> next_ = 0;
   Mutex mutex_;
@@ -233,6 +240,7 @@ Result<PackReport> report_finished(const SourceModel& source, const PackPlan& pl
   if (!same_text) return other;
   const auto compared = [&](std::uint64_t done, std::uint64_t total) {
     progress({.done_bytes = done, .kept_bytes = 0, .total_bytes = total, .comparing = true});
+    return expect_not_cancelled(options.cancel);
   };
   MF_TRY(const Digest fingerprint, read_fingerprint(source, plan, options.jobs, compared));
   if (fingerprint != found.fingerprint) return other;
@@ -274,13 +282,14 @@ Status check_room(FileSystem& files, const fs::path& destination, std::uint64_t 
 Result<PackReport> pack(const SourceModel& source, FileSystem& source_files, FileSystem& files,
                         const fs::path& destination, const PackOptions& options,
                         FunctionRef<void(const PackProgress&)> progress) {
+  MF_TRY_STATUS(expect_not_cancelled(options.cancel));
   MF_TRY(const PackPlan plan, plan_pack(source, options));
   MF_TRY(const Destination found, destination_at(files, destination));
   if (found == Destination::finished)
     return report_finished(source, plan, source_files, files, destination, options, progress);
   MF_TRY(const Digest identity, identity_of(source, plan, options));
   MF_TRY(Journal journal, Journal::open(files, destination, identity));
-  Packing packing(source, plan, files, destination, journal, progress);
+  Packing packing(source, plan, files, destination, journal, options.cancel, progress);
   MF_TRY_STATUS(packing.resume());
   const std::uint64_t kept = packing.kept_bytes();
   MF_TRY_STATUS(check_room(files, destination, plan.total_bytes() - kept));

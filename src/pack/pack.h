@@ -4,8 +4,8 @@
 // Each file is written under a temporary name, synced, renamed, and then recorded in a journal. manifest.json
 // comes last: a directory without one is not a model. Run again with the same source and options, pack()
 // keeps the finished files and writes the rest; the result is byte-identical. After a failure the journal
-// remains, and a manifest exists only if removing the journal was the only step left. Memory is bounded by a
-// few buffers per job.
+// remains, and a manifest exists only if removing the journal was the only step left. A pack that is
+// cancelled (PackOptions::cancel) is a failed one. Memory is bounded by a few buffers per job.
 
 #include <cstdint>
 #include <filesystem>

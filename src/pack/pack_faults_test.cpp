@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <set>
 #include <string>
 #include <vector>
@@ -179,6 +180,64 @@ TEST_F(AFailingDisk, ThatFailsForGoodFailsThePackOfSeveralJobsOnce) {
     ASSERT_TRUE(pack_into(files, source, destination, {.bits = {}, .jobs = 4}));
     EXPECT_EQ(files_in(destination), undisturbed);
   }
+}
+
+// ---- Cancelled packs ----
+
+// Packs, and asks for the end at progress report `at`, counted from 0. Returns the number of reports.
+struct CancelledPack {
+  Result<PackReport> report;
+  std::size_t reports;
+};
+CancelledPack pack_cancelled_at(std::size_t at, const SourceModel& source, FileSystem& files,
+                                const std::filesystem::path& destination, unsigned jobs = 1) {
+  std::atomic<bool> cancel = at == 0;
+  std::size_t reports = 0;
+  PackOptions options{.bits = {}, .jobs = jobs};
+  options.cancel = &cancel;
+  auto report = pack(source, files, files, destination, options,
+                     [&](const PackProgress&) { cancel = ++reports >= at; });
+  return {std::move(report), reports};
+}
+
+using ACancelledPack = FailingPacks;
+
+TEST_F(ACancelledPack, LeavesWhatItHasFinishedAndTheNextRunCompletesIt) {
+  const std::size_t reports = pack_cancelled_at(~std::size_t{0}, source, disk, destination).reports;
+  ASSERT_GE(reports, 2u);
+  for (std::size_t at = 0; at <= reports; ++at)
+    for (const unsigned jobs : {1u, 4u}) {
+      std::filesystem::remove_all(destination);
+      const CancelledPack cancelled = pack_cancelled_at(at, source, disk, destination, jobs);
+      ASSERT_FALSE(cancelled.report) << at;
+      EXPECT_EQ(cancelled.report.error().code(), ErrorCode::cancelled);
+      EXPECT_THAT(cancelled.report.error().message(), States("cancelled"));
+      EXPECT_EQ(std::filesystem::exists(destination), at > 0);
+      EXPECT_FALSE(has("manifest.json"));
+      std::uint64_t finished_bytes = 0;
+      if (at > 0) {
+        for (const std::string& name : finished()) finished_bytes += undisturbed.at(name).size();
+        for (const auto& [name, bytes] : files_in(destination))
+          EXPECT_FALSE(name.ends_with(".partial")) << name;
+      }
+      const auto resumed = pack_into(disk, source, destination);
+      ASSERT_TRUE(resumed) << resumed.error().message();
+      EXPECT_EQ(resumed->kept_bytes, finished_bytes) << at;
+      EXPECT_EQ(files_in(destination), undisturbed) << at;
+    }
+}
+
+TEST_F(ACancelledPack, KeepsTheFilesBeforeTheCancelledOne) {
+  ASSERT_FALSE(pack_cancelled_at(2, source, disk, destination).report);
+  EXPECT_EQ(finished().size(), 1u);
+}
+
+TEST_F(ACancelledPack, MayBeTheComparisonWithAFinishedOne) {
+  packed_to(source, destination);
+  const CancelledPack cancelled = pack_cancelled_at(1, source, disk, destination, 2);
+  ASSERT_FALSE(cancelled.report);
+  EXPECT_EQ(cancelled.report.error().code(), ErrorCode::cancelled);
+  EXPECT_EQ(files_in(destination), undisturbed);
 }
 
 // A file has its name only when it is on the disk, and is in the journal only when it has its name.

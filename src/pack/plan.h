@@ -7,6 +7,7 @@
 // router of deepseek_v3, vectors, and matrices whose column count is not a multiple of kPackGroup stay plain.
 // A pure function of source and options; the plan refers to the source, which must outlive it.
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -25,6 +26,8 @@ struct PackOptions {
   unsigned jobs = 1;
   // Part of the identity of an unfinished pack, for sources whose files have equal names and lengths.
   std::string source_note = {};
+  // pack() ends with `cancelled` soon after this becomes true. Null: not cancellable.
+  const std::atomic<bool>* cancel = nullptr;
 };
 
 struct TensorPlan {
