@@ -166,12 +166,17 @@ Result<OriginalManifest> parse_original_manifest(std::string_view json, std::str
 }
 
 Result<OriginalExperts> OriginalExperts::find(FileSystem& files, TensorCatalog& catalog, const fs::path& root,
-                                              Notes& notes) {
-  MF_TRY(const bool four, files.exists(root / "packed_experts"));
-  MF_TRY(const bool two, files.exists(root / "packed_experts_2bit"));
-  if (four && two) notes.push_back("4-bit and 2-bit experts are both there; the 4-bit ones are read");
-  if (four) return OriginalExperts(files, catalog, root / "packed_experts", 4);
-  if (two) return OriginalExperts(files, catalog, root / "packed_experts_2bit", 2);
+                                              bool use_2bit, Notes& notes) {
+  MF_TRY(const bool four, files.exists(root / kPackedExperts));
+  MF_TRY(const bool two, files.exists(root / kPackedExperts2bit));
+  if (four && two)
+    notes.push_back(
+        fmt::format("4-bit and 2-bit experts are both there; the {}-bit ones are read", use_2bit ? 2 : 4));
+  if (use_2bit && !two)
+    return Error{ErrorCode::not_found, fmt::format("{}: expected {} here, because 2-bit experts are wanted",
+                                                   root.string(), kPackedExperts2bit)};
+  if (four && !use_2bit) return OriginalExperts(files, catalog, root / kPackedExperts, 4);
+  if (two) return OriginalExperts(files, catalog, root / kPackedExperts2bit, 2);
   MF_TRY(const bool lz4, files.exists(root / "packed_experts_lz4"));
   if (lz4)
     return Error{

@@ -24,6 +24,9 @@
 
 namespace moeflux {
 
+inline constexpr std::string_view kPackedExperts = "packed_experts";  // 4-bit
+inline constexpr std::string_view kPackedExperts2bit = "packed_experts_2bit";
+
 struct OriginalPaths {
   std::filesystem::path weights;       // model_weights.bin
   std::filesystem::path manifest;      // model_weights.json
@@ -52,9 +55,9 @@ Result<OriginalManifest> parse_original_manifest(std::string_view json, std::str
 // Experts in layer_NN.bin. Opens each file on first use and keeps it in the catalog.
 class OriginalExperts final : public ExpertLocator {
  public:
-  // 4-bit experts if present, else 2-bit ones, else `not_found`.
+  // 4-bit experts if present, else 2-bit ones; with `use_2bit` only the latter. `not_found` without them.
   static Result<OriginalExperts> find(FileSystem& files, TensorCatalog& catalog,
-                                      const std::filesystem::path& root, Notes& notes);
+                                      const std::filesystem::path& root, bool use_2bit, Notes& notes);
 
   Result<SourceExperts> locate(LayerId layer, const std::string& mlp, const ExpertDims& dims) override;
 

@@ -1,5 +1,6 @@
 #include "source/original.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -113,6 +114,35 @@ TEST_F(OriginalArtifactsOnDisk, PreferFourBitExpertsWithANote) {
   EXPECT_THAT(model->notes(), Contains(States(4, 2)));
 }
 
+TEST_F(OriginalArtifactsOnDisk, LetTheCallerChooseBetweenFourAndTwoBits) {
+  artifacts.write(temporary, "model/artifacts", "model/root");
+  const auto open_2bit = [&] { return SourceModel::open(disk, temporary / "model", {.use_2bit = true}); };
+  const auto missing = open_2bit();
+  ASSERT_FALSE(missing);
+  EXPECT_EQ(missing.error().code(), ErrorCode::not_found);
+  EXPECT_THAT(missing, States((temporary / "model/root").string(), "packed_experts_2bit"));
+
+  artifacts.experts_folder = "packed_experts_2bit";
+  const std::uint64_t expert = 3 * encoded_bytes(AffineFormat{2, 64, Dtype::bf16}, 64, 64).total();
+  artifacts.layers = {std::string(4 * expert, '\1'), std::string(4 * expert, '\2')};
+  artifacts.write(temporary, "model/artifacts", "model/root");
+  for (const std::uint32_t bits : {4u, 2u}) {
+    const auto model = bits == 2 ? open_2bit() : open();
+    ASSERT_TRUE(model) << model.error().message();
+    const ExpertMatrices first = model->experts(LayerId(0))->expert(ExpertId(0));
+    EXPECT_EQ(first.gate.encoding, Encoding(AffineFormat{bits, 64, Dtype::bf16}));
+    EXPECT_THAT(model->notes(), Contains(States("4-bit", "2-bit", fmt::format("the {}-bit ones", bits))));
+  }
+}
+
+TEST_F(OriginalArtifactsOnDisk, AloneHaveAChoiceOfBits) {
+  const auto path = tiny_qwen_mlx().write(temporary, "mlx");
+  const auto model = SourceModel::open(disk, path, {.use_2bit = true});
+  ASSERT_FALSE(model);
+  EXPECT_EQ(model.error().code(), ErrorCode::invalid_argument);
+  EXPECT_THAT(model, States(path.string(), "MLX safetensors"));
+}
+
 TEST_F(OriginalArtifactsOnDisk, WithoutExpertsNameTheExpectedFolders) {
   artifacts.layers.clear();
   EXPECT_THAT(refusal(), States((temporary / "model" / "root").string(), "packed_experts"));
@@ -179,7 +209,7 @@ TEST_P(PublishedLayer, HasTheOriginalOrderOfParts) {
 
   TensorCatalog catalog;
   Notes notes;
-  auto locator = OriginalExperts::find(disk, catalog, temporary.path(), notes);
+  auto locator = OriginalExperts::find(disk, catalog, temporary.path(), false, notes);
   ASSERT_TRUE(locator) << locator.error().message();
   EXPECT_EQ(locator->bits(), model.bits);
   const auto experts = locator->locate(LayerId(7), "", model.dims);

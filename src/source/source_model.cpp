@@ -105,15 +105,20 @@ std::string expert_matrix_name(ExpertKey key, std::string_view part) {
   return fmt::format("layers.{}.mlp.experts.{}.{}", key.layer.index(), key.expert.index(), part);
 }
 
-Result<SourceModel> SourceModel::open(FileSystem& files, const fs::path& path) {
-  Result<SourceModel> model = open_directory_of(files, path);
+Result<SourceModel> SourceModel::open(FileSystem& files, const fs::path& path, const SourceOptions& options) {
+  Result<SourceModel> model = open_directory_of(files, path, options);
   // io reports a pipe or a directory in place of a file as invalid_argument; here it means an invalid model.
   if (!model && model.error().code() == ErrorCode::invalid_argument)
     return Error{ErrorCode::corrupt_data, model.error().message()};
+  if (model && options.use_2bit && model->kind() != SourceKind::original_artifacts)
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("{}: 2-bit experts can be chosen in the original's artifacts only, this is {}",
+                             path.string(), name_of(model->kind()))};
   return model;
 }
 
-Result<SourceModel> SourceModel::open_directory_of(FileSystem& files, const fs::path& path) {
+Result<SourceModel> SourceModel::open_directory_of(FileSystem& files, const fs::path& path,
+                                                   const SourceOptions& options) {
   MF_TRY(const fs::path directory, directory_of(files, path));
   MF_TRY(const bool has_config, files.exists(directory / "config.json"));
   MF_TRY(const std::optional<OriginalPaths> original, find_original(files, directory));
@@ -128,7 +133,7 @@ Result<SourceModel> SourceModel::open_directory_of(FileSystem& files, const fs::
     }
     return open_checkpoint(files, directory);
   }
-  if (original) return open_original(files, directory, *original);
+  if (original) return open_original(files, directory, *original, options);
   return explain(files, directory);
 }
 
@@ -156,7 +161,7 @@ Result<SourceModel> SourceModel::open_checkpoint(FileSystem& files, const fs::pa
 }
 
 Result<SourceModel> SourceModel::open_original(FileSystem& files, const fs::path& directory,
-                                               const OriginalPaths& paths) {
+                                               const OriginalPaths& paths, const SourceOptions& options) {
   SourceModel model;
   model.path_ = directory;
   model.kind_ = SourceKind::original_artifacts;
@@ -176,7 +181,7 @@ Result<SourceModel> SourceModel::open_original(FileSystem& files, const fs::path
   append_new(model.config_.end_tokens, family_end_tokens(model.config_.family, model.config_.vocabulary));
   MF_TRY_STATUS(model.catalog_.add_tensors(std::move(manifest.tensors)));
   MF_TRY(OriginalExperts experts,
-         OriginalExperts::find(files, model.catalog_, paths.experts_root, model.notes_));
+         OriginalExperts::find(files, model.catalog_, paths.experts_root, options.use_2bit, model.notes_));
   MatrixResolver resolver(model.catalog_, manifest.quantization);
   auto tensors = map_tensors(model.config_, resolver, experts, model.notes_);
   if (!tensors) return std::move(tensors).error().during(directory.string());

@@ -23,6 +23,12 @@
 
 namespace moeflux {
 
+struct SourceOptions {
+  // The original's artifacts: reads packed_experts_2bit instead of packed_experts. Other sources refuse it
+  // with `invalid_argument`.
+  bool use_2bit = false;
+};
+
 enum class SourceKind { mlx_safetensors, hugging_face_safetensors, original_artifacts };
 std::string_view name_of(SourceKind kind);
 
@@ -30,7 +36,8 @@ class SourceModel {
  public:
   // `path` is a directory, or a file in it such as model.safetensors or config.json. Uses `files` only during
   // the call.
-  static Result<SourceModel> open(FileSystem& files, const std::filesystem::path& path);
+  static Result<SourceModel> open(FileSystem& files, const std::filesystem::path& path,
+                                  const SourceOptions& options = {});
 
   SourceKind kind() const { return kind_; }
   const std::filesystem::path& path() const { return path_; }
@@ -49,10 +56,11 @@ class SourceModel {
 
  private:
   SourceModel() = default;
-  static Result<SourceModel> open_directory_of(FileSystem& files, const std::filesystem::path& path);
+  static Result<SourceModel> open_directory_of(FileSystem& files, const std::filesystem::path& path,
+                                               const SourceOptions& options);
   static Result<SourceModel> open_checkpoint(FileSystem& files, const std::filesystem::path& directory);
   static Result<SourceModel> open_original(FileSystem& files, const std::filesystem::path& directory,
-                                           const struct OriginalPaths& paths);
+                                           const struct OriginalPaths& paths, const SourceOptions& options);
 
   SourceKind kind_{};
   std::filesystem::path path_;

@@ -106,19 +106,19 @@ class Runner:
         command = [self.binary, *map(str, arguments)]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
-    def pack(self, source: Union[pathlib.Path, str], bits: Optional[int]) -> pathlib.Path:
+    def pack(self, source: Union[pathlib.Path, str], bits: Optional[int], *flags: str) -> pathlib.Path:
         destination = self.folder / "packed"
         shutil.rmtree(destination, ignore_errors=True)
         wanted = ["--bits", str(bits)] if bits else []
-        child = self.moeflux("pack", source, destination, "--jobs", "2", *wanted)
+        child = self.moeflux("pack", source, destination, "--jobs", "2", *wanted, *flags)
         assert child.returncode == 0, f"pack exits with {child.returncode}: {child.stderr}"
         return destination
 
     def check(self, name: str, source: Union[pathlib.Path, str], matrices: dict[str, reference_reader.Matrix],
-              choices: tuple[Optional[int], ...] = (None,)) -> None:
+              choices: tuple[Optional[int], ...] = (None,), flags: tuple[str, ...] = ()) -> None:
         for bits in choices:
             def whole_model() -> str:
-                destination = self.pack(source, bits)
+                destination = self.pack(source, bits, *flags)
                 packed = read_packed(destination)
                 weights = compare(packed, matrices, bits)
                 self.models += 1
@@ -208,12 +208,19 @@ def the_document_has_a_true_excerpt(run: Runner) -> str:
 
 def check_originals(run: Runner) -> None:
     for source in ("qwen35moe-tiny-mlx4", "deepseekv3-tiny-mlx4"):
+        both = run.folder / f"original-{source}-both"
         for two_bit in (False, True):
             destination = run.folder / f"original-{source}-{two_bit}"
-            write_original(TINY / source, destination, two_bit=two_bit)
+            for folder in (destination, both):
+                write_original(TINY / source, folder, two_bit=two_bit)
             artifacts, root, _ = folders_of(destination, "parent")
-            model = reference_reader.read_original(artifacts, root)
-            run.check(f"original {source}{', 2-bit experts' if two_bit else ''}", destination, model.matrices)
+            matrices = reference_reader.read_original(artifacts, root).matrices
+            run.check(f"original {source}{', 2-bit experts' if two_bit else ''}", destination, matrices)
+            if two_bit:
+                run.check(f"original {source}, 2-bit experts of both", both, matrices, flags=("--use-2bit",))
+            else:
+                four_bit = matrices
+        run.check(f"original {source}, 4-bit experts of both", both, four_bit)
 
 
 def main() -> int:

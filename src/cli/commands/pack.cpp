@@ -43,7 +43,7 @@ Result<std::string> pack_with_bar(const SourceModel& source, FileSystem& source_
 }
 
 Result<std::string> run_pack(FileSystem& files, const PackFlags& flags) {
-  MF_TRY(const SourceModel source, SourceModel::open(files, flags.source));
+  MF_TRY(const SourceModel source, SourceModel::open(files, flags.source, {.use_2bit = flags.use_2bit}));
   return pack_with_bar(source, files, files, flags.destination, {flags.bits, flags.jobs});
 }
 
@@ -56,6 +56,9 @@ Command add_pack(CLI::App& program) {
   parser->add_option("--bits", flags->bits,
                      "BF16 and FP8 sources: 4, 8, or 16 to keep BF16 (default: 4 for BF16,\n"
                      "FP8 as it is)");
+  parser->add_flag("--use-2bit", flags->use_2bit,
+                   "The original's artifacts: take packed_experts_2bit even if there is\n"
+                   "packed_experts");
   add_jobs_flag(*parser, flags->jobs);
   return {parser, [flags](const Shell& shell) { return finish(run_pack(shell.files, *flags)); }};
 }

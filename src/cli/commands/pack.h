@@ -17,6 +17,7 @@ struct PackFlags {
   std::string source, destination;
   std::optional<std::uint32_t> bits;
   unsigned jobs = 1;
+  bool use_2bit = false;
 };
 Result<std::string> run_pack(FileSystem& files, const PackFlags& flags);
 

@@ -81,6 +81,15 @@ TEST_F(PackCommandLine, ReturnsTheErrorsOfPacking) {
   EXPECT_THAT(taken.message(), States(destination, "another source"));
 }
 
+TEST_F(PackCommandLine, RefusesTheChoiceOfTwoBitsForOtherSourcesThanTheOriginals) {
+  PackFlags flags{.source = source, .destination = destination, .bits = {}};
+  flags.use_2bit = true;
+  const Error error = refused(run_pack(disk, flags));
+  EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+  EXPECT_THAT(error.message(), States(source, "2-bit", "original's artifacts"));
+  EXPECT_FALSE(std::filesystem::exists(destination));
+}
+
 TEST_F(PackCommandLine, SaysThatAFinishedPackIsAlreadyPacked) {
   (void)said(run_pack(disk, {.source = source, .destination = destination, .bits = {}}));
   const std::string text = said(run_pack(disk, {.source = source, .destination = destination, .bits = {}}));
