@@ -425,16 +425,41 @@ typedef struct mf_ctx mf_ctx;
  * `weights`: the directory of a packed model, and the other paths are ignored; or the original's
  * model_weights.bin, and then `manifest` is model_weights.json and `experts_dir` is the folder with
  * packed_experts, in one of the layouts of docs/formats/original.md. `vocab` is ignored.
- * The original's artifacts are packed once, into the folder moeflux_packed in `experts_dir`. That takes as
- * much time and space as a copy; an interrupted pack continues. An existing packed model is used if its shape
- * is that of the artifacts: remove it after you replace them.
+ * The original's artifacts are packed once, into the folder moeflux_packed in `experts_dir`, or
+ * moeflux_packed_2bit with 2-bit experts. That takes as much time and space as a copy; an interrupted pack
+ * continues. An existing packed model is used if its shape is that of the artifacts: remove it after you
+ * replace them.
  * `experts_per_token`: 0, a negative number or one above the model's own means the model's own.
- * `use_2bit`, for the original's artifacts: nonzero requires packed_experts_2bit; 0 takes packed_experts, or
- * packed_experts_2bit if there is no packed_experts.
+ * `use_2bit`, for the original's artifacts: nonzero takes packed_experts_2bit, which must exist; 0 takes
+ * packed_experts, or packed_experts_2bit if there is no packed_experts.
  * The context has room for 8192 positions, or the model's own limit if that is less. Returns NULL on failure;
  * mf_last_error(NULL) returns why. */
 MF_API mf_ctx* mf_init_model(const char* weights, const char* manifest, const char* vocab,
                              const char* experts_dir, int experts_per_token, int use_2bit);
+
+/* Called while the original's artifacts are packed, on any thread, but not by two at a time. `done_bytes` of
+ * `total_bytes` of the packed model are written, those of an earlier, interrupted pack included. Return
+ * nonzero to cancel. It must not throw. */
+typedef int (*mf_pack_progress)(void* user, uint64_t done_bytes, uint64_t total_bytes);
+
+typedef struct mf_init_options {
+  uint32_t struct_size;
+  uint32_t use_2bit;       /* as for mf_init_model */
+  const char* weights;     /* as for mf_init_model, like the two below */
+  const char* manifest;    /* NULL for a packed model */
+  const char* experts_dir; /* NULL for a packed model */
+  /* As for mf_engine_open, with two exceptions: packed_model must be NULL, and a precision of NULL means
+   * "exact". NULL: every field is 0. */
+  const mf_engine_options* engine;
+  mf_pack_progress progress; /* NULL: none */
+  void* user;                /* passed to `progress` */
+  const mf_cancel* cancel;   /* cancels the packing; NULL: not cancellable */
+} mf_init_options;
+
+/* mf_init_model with all options of an engine. *ctx is NULL on failure; mf_last_error(NULL) returns why, too.
+ * A cancelled pack is MF_CANCELLED: what it has finished stays in experts_dir, and the next call continues
+ * it. */
+MF_API mf_status mf_init_model_with(const mf_init_options* options, mf_ctx** ctx, mf_message* why);
 MF_API void mf_free_model(mf_ctx* ctx); /* NULL is allowed */
 
 /* The message of the last failed call with this context, or ""; valid until the next failure. For NULL: the

@@ -60,20 +60,6 @@ Status set_text(EngineOptions& options, const EngineOption& option, const char* 
   return text == nullptr ? Status() : std::get<TextOption>(option.kind).set(options, text);
 }
 
-Result<EngineOptions> options_of(const mf_engine_options& given) {
-  EngineOptions options;
-  for (const EngineOption& option : kEngineOptions) {
-    Status set = std::visit(
-        overloaded{
-            [&](const char* mf_engine_options::*text) { return set_text(options, option, given.*text); },
-            [&](auto number) { return set_option(options, option, given.*number); },
-        },
-        kFields[static_cast<std::size_t>(option.id)]);
-    if (!set) return std::move(set).error().during(option.name);
-  }
-  return options;
-}
-
 mf_engine_info info_of(const Engine& engine) {
   mf_engine_info info{};
   info.vocabulary = engine.config().vocabulary;
@@ -140,6 +126,24 @@ Result<Segment> segment_of(const mf_segment& given, const Engine& engine, std::v
 
 }  // namespace
 
+Result<mf_engine_options> read_engine_options(const mf_engine_options* given) {
+  return read_options(given, "mf_engine_options", kFirstEngineOptions);
+}
+
+Result<EngineOptions> engine_options_of(const mf_engine_options& known) {
+  EngineOptions options;
+  for (const EngineOption& option : kEngineOptions) {
+    Status set = std::visit(
+        overloaded{
+            [&](const char* mf_engine_options::*text) { return set_text(options, option, known.*text); },
+            [&](auto number) { return set_option(options, option, known.*number); },
+        },
+        kFields[static_cast<std::size_t>(option.id)]);
+    if (!set) return std::move(set).error().during(option.name);
+  }
+  return options;
+}
+
 Result<mf_step_options> read_step_options(const mf_step_options* given) {
   return read_options(given, "mf_step_options", kFirstStepOptions);
 }
@@ -174,9 +178,9 @@ mf_status mf_engine_open(const mf_engine_options* options, mf_engine** engine, m
     if (engine == nullptr) return null_argument("engine");
     *engine = nullptr;
     if (options == nullptr) return null_argument("options");
-    MF_TRY(const mf_engine_options known, read_options(options, "mf_engine_options", kFirstEngineOptions));
+    MF_TRY(const mf_engine_options known, read_engine_options(options));
     if (known.packed_model == nullptr) return null_argument("packed_model");
-    MF_TRY(const EngineOptions wanted, options_of(known));
+    MF_TRY(const EngineOptions wanted, engine_options_of(known));
     PosixFileSystem files;
     MF_TRY(PackedModel model, PackedModel::open(files, known.packed_model));
     MF_TRY(auto opened, Engine::open(files, std::move(model), wanted));

@@ -77,6 +77,11 @@ class StepOptionsOfC {
 // context_full unless `count` more tokens fit. Checked before any of them is read or run.
 Status expect_room(const Session& session, std::size_t count);
 
+// `given` may be null, which means that every field is 0.
+Result<mf_engine_options> read_engine_options(const mf_engine_options* given);
+// Requires: `known` is from read_engine_options(). Does not look at packed_model.
+Result<EngineOptions> engine_options_of(const mf_engine_options& known);
+
 Result<mf_step_options> read_step_options(const mf_step_options* given);
 
 }  // namespace moeflux

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -83,18 +85,40 @@ std::uint32_t clamped_experts(const ModelConfig& config, int asked) {
   return wanted >= most ? 0 : wanted;
 }
 
-Result<PackedOriginals> packed_model_of(FileSystem& files, const char* weights, const char* manifest,
-                                        const char* experts_dir, bool use_2bit) {
-  if (weights == nullptr) return null_argument("weights");
-  MF_TRY(const FileInfo info, files.info(weights));
+// Packs the artifacts if necessary, and reports to the progress function of the caller.
+Result<PackedOriginals> packed_model_of(FileSystem& files, const mf_init_options& given) {
+  if (given.weights == nullptr) return null_argument("weights");
+  MF_TRY(const FileInfo info, files.info(given.weights));
   if (info.kind == FileKind::directory) {
-    MF_TRY(PackedModel model, PackedModel::open(files, weights));
-    return PackedOriginals{std::move(model), folder_name(weights)};
+    MF_TRY(PackedModel model, PackedModel::open(files, given.weights));
+    return PackedOriginals{std::move(model), folder_name(given.weights)};
   }
-  if (manifest == nullptr) return null_argument("manifest");
-  if (experts_dir == nullptr) return null_argument("experts_dir");
-  return pack_originals(files, {weights, manifest, experts_dir, use_2bit});
+  if (given.manifest == nullptr) return null_argument("manifest");
+  if (given.experts_dir == nullptr) return null_argument("experts_dir");
+  std::atomic<bool> cancelled = false;
+  const auto requested = [&] { return given.cancel != nullptr && given.cancel->requested; };
+  const auto report = [&](const PackProgress& progress) {
+    const bool stops = given.progress != nullptr &&
+                       given.progress(given.user, progress.done_bytes, progress.total_bytes) != 0;
+    if (stops || requested()) cancelled = true;
+  };
+  if (requested()) cancelled = true;
+  return pack_originals(files, {given.weights, given.manifest, given.experts_dir, given.use_2bit != 0},
+                        report, &cancelled);
 }
+
+Result<mf_ctx*> open_context(const mf_init_options& given, EngineOptions options,
+                             std::optional<int> experts_per_token) {
+  PosixFileSystem files;
+  MF_TRY(PackedOriginals packed, packed_model_of(files, given));
+  if (experts_per_token)
+    options.experts_per_token = clamped_experts(packed.model.config(), *experts_per_token);
+  MF_TRY(const auto engine, Engine::open(files, std::move(packed.model), options));
+  MF_TRY(Session session, engine->new_session());
+  return new mf_ctx(std::move(session), std::move(packed.name));
+}
+
+constexpr std::size_t kFirstInitOptions = sizeof(mf_init_options);
 
 }  // namespace
 }  // namespace moeflux
@@ -105,17 +129,37 @@ mf_ctx* mf_init_model(const char* weights, const char* manifest, const char* /*v
                       const char* experts_dir, int experts_per_token, int use_2bit) {
   mf_ctx* ctx = nullptr;
   at_boundary(last_of(nullptr), [&]() -> Status {
-    PosixFileSystem files;
-    MF_TRY(PackedOriginals packed, packed_model_of(files, weights, manifest, experts_dir, use_2bit != 0));
+    mf_init_options given{};
+    given.weights = weights;
+    given.manifest = manifest;
+    given.experts_dir = experts_dir;
+    given.use_2bit = use_2bit != 0;
     EngineOptions options;
     options.precision = Precision::exact;  // as in the original, whose API cannot choose
-    options.experts_per_token = clamped_experts(packed.model.config(), experts_per_token);
-    MF_TRY(const auto engine, Engine::open(files, std::move(packed.model), options));
-    MF_TRY(Session session, engine->new_session());
-    ctx = new mf_ctx(std::move(session), std::move(packed.name));
+    MF_TRY(ctx, open_context(given, options, experts_per_token));
     return {};
   });
   return ctx;
+}
+
+mf_status mf_init_model_with(const mf_init_options* options, mf_ctx** ctx, mf_message* why) {
+  const mf_status status = at_boundary(last_of(nullptr), [&]() -> Status {
+    if (ctx == nullptr) return null_argument("ctx");
+    *ctx = nullptr;
+    if (options == nullptr) return null_argument("options");
+    MF_TRY(const mf_init_options given, read_options(options, "mf_init_options", kFirstInitOptions));
+    MF_TRY(const mf_engine_options known, read_engine_options(given.engine));
+    if (known.packed_model != nullptr)
+      return Error(
+          ErrorCode::invalid_argument,
+          fmt::format("packed_model is '{}', expected NULL: weights names the model", known.packed_model));
+    MF_TRY(EngineOptions engine, engine_options_of(known));
+    if (known.precision == nullptr) engine.precision = Precision::exact;
+    MF_TRY(*ctx, open_context(given, engine, std::nullopt));
+    return {};
+  });
+  if (status != MF_OK && why != nullptr) *why = *last_of(nullptr);
+  return status;
 }
 
 void mf_free_model(mf_ctx* ctx) { delete ctx; }

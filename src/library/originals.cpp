@@ -35,7 +35,7 @@ Result<SourceModel> open_source(FileSystem& files, const ArtifactPaths& artifact
         !same_file(found->manifest, artifacts.manifest) ||
         !same_file(found->experts_root, artifacts.experts_dir))
       continue;
-    MF_TRY(SourceModel source, SourceModel::open(files, directory));
+    MF_TRY(SourceModel source, SourceModel::open(files, directory, {.use_2bit = artifacts.use_2bit}));
     if (source.kind() == SourceKind::original_artifacts) return source;
   }
   return Error(
@@ -66,16 +66,15 @@ std::string folder_name(const fs::path& path) {
   return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
 }
 
-Result<PackedOriginals> pack_originals(FileSystem& files, const ArtifactPaths& artifacts) {
-  MF_TRY(const bool has_4bit, files.exists(artifacts.experts_dir / "packed_experts"));
-  if (artifacts.use_2bit && has_4bit)
-    return Error(ErrorCode::unsupported,
-                 fmt::format("{}: holds packed_experts, which would be read instead of packed_experts_2bit",
-                             artifacts.experts_dir.string()));
+Result<PackedOriginals> pack_originals(FileSystem& files, const ArtifactPaths& artifacts,
+                                       FunctionRef<void(const PackProgress&)> progress,
+                                       const std::atomic<bool>* cancel) {
   MF_TRY(const SourceModel source, open_source(files, artifacts));
-  const fs::path packed = artifacts.experts_dir / kPackedOriginals;
+  MF_TRY(const bool has_4bit, files.exists(artifacts.experts_dir / kPackedExperts));
+  const bool reads_4bit = has_4bit && !artifacts.use_2bit;
+  const fs::path packed = artifacts.experts_dir / (reads_4bit ? kPackedOriginals : kPackedOriginals2bit);
 
-  const PackOptions options{{}, std::max(1u, std::thread::hardware_concurrency()), {}};
+  const PackOptions options{{}, std::max(1u, std::thread::hardware_concurrency()), {}, cancel};
   MF_TRY(const bool finished, PackedModel::is_at(files, packed));
   if (finished) {
     MF_TRY(PackedModel model, PackedModel::open(files, packed));
@@ -89,7 +88,7 @@ Result<PackedOriginals> pack_originals(FileSystem& files, const ArtifactPaths& a
                                packed.string(), source.config().end_tokens.size()));
     return PackedOriginals{std::move(model), folder_name(source.path())};
   }
-  MF_TRY_STATUS(pack(source, files, files, packed, options, [](const PackProgress&) {}));
+  MF_TRY_STATUS(pack(source, files, files, packed, options, progress));
   MF_TRY(PackedModel model, PackedModel::open(files, packed));
   return PackedOriginals{std::move(model), folder_name(source.path())};
 }

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """libmoeflux.so as its users call it.
 
-  capi_test.py use FOLDER MOEFLUX PROGRAM
-      PROGRAM calls every function, on models that MOEFLUX packs into FOLDER
+  capi_test.py use MOEFLUX PROGRAM
+      PROGRAM calls every function of engines and sessions, on models that MOEFLUX packs
+  capi_test.py original MOEFLUX PROGRAM
+      PROGRAM calls every function of the original, also on artifacts as the original's converters write them
   capi_test.py streaming MOEFLUX PROGRAM
       PROGRAM streams experts, and detects the model that it spoils
   capi_test.py text MOEFLUX PROGRAM
@@ -48,20 +50,33 @@ def functions_of(header: str) -> set[str]:
     return set(names)
 
 
-def use(folder_name: str, moeflux: str, program: str) -> None:
-    folder = pathlib.Path(folder_name)
-    shutil.rmtree(folder, ignore_errors=True)
-    (folder / "scratch").mkdir(parents=True)
-    for name in (QWEN, DEEPSEEK):
-        run(moeflux, "pack", TINY / name, folder / name)
-    original, original_2bit, stale = (folder / name for name in ("original", "original_2bit", "stale"))
-    write_original(TINY / QWEN, original, "parent", False, True)
-    (original / "mlx" / "generation_config.json").write_text('{"eos_token_id": [7, 511]}', encoding="utf-8")
-    for flat in (original_2bit, stale):
-        write_original(TINY / QWEN, flat, "flat", True, True)
-    shutil.copytree(folder / DEEPSEEK, stale / "moeflux_packed")
-    print(run(program, folder / QWEN, folder / DEEPSEEK, folder / "scratch", original, original_2bit, stale))
-    shutil.rmtree(folder)
+def use(moeflux: str, program: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="capi-test-") as name:
+        models = [pathlib.Path(name, model) for model in (QWEN, DEEPSEEK)]
+        for model in models:
+            run(moeflux, "pack", TINY / model.name, model)
+        scratch = pathlib.Path(name, "scratch")
+        scratch.mkdir()
+        print(run(program, *models, scratch), end="")
+
+
+def use_original(moeflux: str, program: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="capi-test-") as name:
+        folder = pathlib.Path(name)
+        (folder / "scratch").mkdir()
+        for model in (QWEN, DEEPSEEK):
+            run(moeflux, "pack", TINY / model, folder / model)
+        original, original_2bit, both, stale = (
+            folder / name for name in ("original", "original_2bit", "original_both", "stale"))
+        write_original(TINY / QWEN, original, "parent", False, True)
+        settings = original / "mlx" / "generation_config.json"
+        settings.write_text('{"eos_token_id": [7, 511]}', encoding="utf-8")
+        for flat in (original_2bit, both, stale):
+            write_original(TINY / QWEN, flat, "flat", True, True)
+        write_original(TINY / QWEN, both, "flat", False, True)
+        shutil.copytree(folder / DEEPSEEK, stale / "moeflux_packed_2bit")
+        models = folder / QWEN, folder / DEEPSEEK
+        print(run(program, *models, folder / "scratch", original, original_2bit, both, stale), end="")
 
 
 def use_streaming(moeflux: str, program: str) -> None:
@@ -128,8 +143,8 @@ def example(document: str, moeflux: str, library: str) -> None:
 
 
 if __name__ == "__main__":
-    what = {"use": use, "streaming": use_streaming, "text": use_text, "header": header_is_used,
-            "exports": exports, "example": example}
+    what = {"use": use, "original": use_original, "streaming": use_streaming, "text": use_text,
+            "header": header_is_used, "exports": exports, "example": example}
     if len(sys.argv) < 3 or sys.argv[1] not in what:
         sys.exit(__doc__)
     what[sys.argv[1]](*sys.argv[2:])

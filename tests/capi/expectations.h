@@ -60,14 +60,14 @@ static mf_engine_options engine_options(const char* path) {
   return options;
 }
 
-static mf_engine* open_engine(const char* path) {
+static inline mf_engine* open_engine(const char* path) {
   const mf_engine_options options = engine_options(path);
   mf_engine* engine = NULL;
   EXPECT_OK(mf_engine_open(&options, &engine, &why));
   return engine;
 }
 
-static mf_session* open_session(mf_engine* engine) {
+static inline mf_session* open_session(mf_engine* engine) {
   mf_session* session = NULL;
   EXPECT_OK(mf_session_open(engine, NULL, &session, &why));
   return session;

@@ -1,0 +1,2 @@
+// The same program in C++: moeflux.h is for both languages.
+#include "use_original.c"
