@@ -178,7 +178,7 @@ MF_API mf_status mf_engine_get_expert_statistics(const mf_engine* engine, mf_exp
 
 /* ---- Steps --------------------------------------------------------------------------------------------- */
 
-/* The points of a step that an observer sees. */
+/* The points of a step that an observer sees. Later versions may add some; ignore those that you do not know. */
 typedef enum mf_step_point {
   MF_EMBEDDING = 0,     /* the rows of embed_tokens (layer 0) */
   MF_NORMED = 1,        /* a layer's input after its first norm */
@@ -188,7 +188,8 @@ typedef enum mf_step_point {
   MF_ROUTED = 5,        /* the sum of the routed experts */
   MF_SHARED = 6,        /* the shared expert's output, before its gate */
   MF_RESIDUAL = 7,      /* after the layer */
-  MF_FINAL_NORM = 8     /* the input of the output head, for the rows whose logits are wanted */
+  MF_FINAL_NORM = 8,    /* the input of the output head, for the rows whose logits are wanted */
+  MF_SHARED_GATE = 9    /* [rows][1]: the shared expert's gate before the sigmoid, if it has one */
 } mf_step_point;
 MF_API const char* mf_step_point_name(mf_step_point point);
 
@@ -200,6 +201,10 @@ typedef void (*mf_step_observer)(void* user, mf_step_point point, uint32_t layer
 /* The router's choices: `experts` and `weights` are [rows][experts_per_token], ids ascend within a row. */
 typedef void (*mf_route_observer)(void* user, uint32_t layer, const uint32_t* experts, const float* weights,
                                   uint32_t rows, uint32_t experts_per_token);
+
+/* Called before each layer with its input in `values`, [rows][cols]. To replace the input, change `values`
+ * and return nonzero. Called like an observer, with the same restrictions. */
+typedef int (*mf_residual_replacer)(void* user, uint32_t layer, float* values, uint32_t rows, uint32_t cols);
 
 /* A request to stop, thread-safe. A step checks it before every layer. It stays set until it is reset. */
 typedef struct mf_cancel mf_cancel;
@@ -213,8 +218,9 @@ typedef struct mf_step_options {
   uint32_t reserved; /* 0 */
   mf_step_observer observer;
   mf_route_observer route_observer;
-  void* user;              /* passed to both observers */
-  const mf_cancel* cancel; /* NULL: not cancellable */
+  void* user;                            /* passed to the observers and to replace_residual */
+  const mf_cancel* cancel;               /* NULL: not cancellable */
+  mf_residual_replacer replace_residual; /* NULL: none */
 } mf_step_options;
 
 typedef enum mf_wanted_logits {
@@ -461,6 +467,11 @@ typedef struct mf_init_options {
  * it. */
 MF_API mf_status mf_init_model_with(const mf_init_options* options, mf_ctx** ctx, mf_message* why);
 MF_API void mf_free_model(mf_ctx* ctx); /* NULL is allowed */
+
+/* The engine and the session of a context, for the functions that the original did not have: observers, text,
+ * statistics, files. They live as long as the context: do not close them. NULL for NULL. */
+MF_API mf_engine* mf_ctx_engine(mf_ctx* ctx);
+MF_API mf_session* mf_ctx_session(mf_ctx* ctx);
 
 /* The message of the last failed call with this context, or ""; valid until the next failure. For NULL: the
  * message of this thread's last failure of mf_init_model or of a call whose context was NULL. */

@@ -22,7 +22,7 @@ namespace {
 constexpr std::size_t kFirstEngineOptions = offsetof(mf_engine_options, expert_cache_bytes);
 constexpr std::size_t kFirstEngineInfo = offsetof(mf_engine_info, expert_slots);
 constexpr std::size_t kFirstExpertStatistics = sizeof(mf_expert_statistics);
-constexpr std::size_t kFirstStepOptions = sizeof(mf_step_options);
+constexpr std::size_t kFirstStepOptions = offsetof(mf_step_options, replace_residual);
 
 // A new StepPoint does not compile until it has a number in moeflux.h.
 mf_step_point point_of(StepPoint point) {
@@ -34,6 +34,7 @@ mf_step_point point_of(StepPoint point) {
     case StepPoint::router_logits: return MF_ROUTER_LOGITS;
     case StepPoint::routed: return MF_ROUTED;
     case StepPoint::shared: return MF_SHARED;
+    case StepPoint::shared_gate: return MF_SHARED_GATE;
     case StepPoint::residual: return MF_RESIDUAL;
     case StepPoint::final_norm: return MF_FINAL_NORM;
   }
@@ -150,7 +151,9 @@ Result<mf_step_options> read_step_options(const mf_step_options* given) {
 
 StepOptions StepOptionsOfC::get() {
   StepOptions options;
-  if (options_.observer != nullptr || options_.route_observer != nullptr) options.observer = &observer_;
+  if (options_.observer != nullptr || options_.route_observer != nullptr ||
+      options_.replace_residual != nullptr)
+    options.observer = &observer_;
   if (options_.cancel != nullptr) options.cancel = &options_.cancel->requested;
   return options;
 }
@@ -167,6 +170,12 @@ void StepOptionsOfC::Observer::chose(LayerId layer, std::span<const std::uint32_
   if (options_.route_observer == nullptr) return;
   options_.route_observer(options_.user, layer.index(), experts.data(), weights.data(),
                           static_cast<std::uint32_t>(experts.size() / experts_per_token), experts_per_token);
+}
+
+bool StepOptionsOfC::Observer::replace_residual(LayerId layer, std::span<float> rows, std::uint32_t cols) {
+  return options_.replace_residual != nullptr &&
+         options_.replace_residual(options_.user, layer.index(), rows.data(),
+                                   static_cast<std::uint32_t>(rows.size() / cols), cols) != 0;
 }
 
 }  // namespace moeflux

@@ -32,11 +32,12 @@ struct mf_text {
   moeflux::ModelText text;
 };
 
-// An engine with one session.
+// An engine with one session, as handles that C code can use too.
 struct mf_ctx {
-  mf_ctx(moeflux::Session started, std::string called)
-      : session(std::move(started)), name(std::move(called)) {}
-  moeflux::Session session;
+  mf_ctx(std::shared_ptr<moeflux::Engine> opened, moeflux::Session started, std::string called)
+      : engine{std::move(opened)}, session(std::move(started)), name(std::move(called)) {}
+  mf_engine engine;
+  mf_session session;
   const std::string name;
   moeflux::ExpertStatistics counted_from;  // subtracted by mf_prefetch_stats
   mutable mf_message last = {};
@@ -64,7 +65,7 @@ class StepOptionsOfC {
     void saw(StepPoint point, LayerId layer, std::span<const float> rows, std::uint32_t cols) override;
     void chose(LayerId layer, std::span<const std::uint32_t> experts, std::span<const float> weights,
                std::uint32_t experts_per_token) override;
-    bool replace_residual(LayerId, std::span<float>, std::uint32_t) override { return false; }
+    bool replace_residual(LayerId layer, std::span<float> rows, std::uint32_t cols) override;
 
    private:
     const mf_step_options options_;

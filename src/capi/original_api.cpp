@@ -31,7 +31,7 @@ template <class Context, class Call>
 mf_status on_context(Context* ctx, Call call) {
   return at_boundary(last_of(ctx), [&]() -> Status {
     if (ctx == nullptr) return null_argument("ctx");
-    return call(ctx->session);
+    return call(ctx->session.session);
   });
 }
 
@@ -115,7 +115,7 @@ Result<mf_ctx*> open_context(const mf_init_options& given, EngineOptions options
     options.experts_per_token = clamped_experts(packed.model.config(), *experts_per_token);
   MF_TRY(const auto engine, Engine::open(files, std::move(packed.model), options));
   MF_TRY(Session session, engine->new_session());
-  return new mf_ctx(std::move(session), std::move(packed.name));
+  return new mf_ctx(engine, std::move(session), std::move(packed.name));
 }
 
 constexpr std::size_t kFirstInitOptions = sizeof(mf_init_options);
@@ -164,6 +164,9 @@ mf_status mf_init_model_with(const mf_init_options* options, mf_ctx** ctx, mf_me
 
 void mf_free_model(mf_ctx* ctx) { delete ctx; }
 
+mf_engine* mf_ctx_engine(mf_ctx* ctx) { return ctx == nullptr ? nullptr : &ctx->engine; }
+mf_session* mf_ctx_session(mf_ctx* ctx) { return ctx == nullptr ? nullptr : &ctx->session; }
+
 const char* mf_last_error(const mf_ctx* ctx) { return last_of(ctx)->text; }
 
 int mf_eval_prompt(mf_ctx* ctx, const int32_t* tokens, size_t count, size_t start_pos, int seq_id,
@@ -199,27 +202,25 @@ int mf_memory_seq_pos_max(mf_ctx* ctx, int seq_id) {
   return length;
 }
 
-size_t mf_n_vocab(const mf_ctx* ctx) {
-  return ctx == nullptr ? 0 : ctx->session.engine().config().vocabulary;
-}
+size_t mf_n_vocab(const mf_ctx* ctx) { return ctx == nullptr ? 0 : ctx->engine.engine->config().vocabulary; }
 
-size_t mf_n_ctx(const mf_ctx* ctx) { return ctx == nullptr ? 0 : ctx->session.context(); }
+size_t mf_n_ctx(const mf_ctx* ctx) { return ctx == nullptr ? 0 : ctx->session.session.context(); }
 
 int32_t mf_eos(const mf_ctx* ctx) {
   if (ctx == nullptr) return -1;
-  const auto& tokens = ctx->session.engine().config().end_tokens;
+  const auto& tokens = ctx->engine.engine->config().end_tokens;
   return tokens.empty() ? -1 : static_cast<std::int32_t>(tokens.front().index());
 }
 
 int mf_is_end(const mf_ctx* ctx, int32_t token) {
   if (ctx == nullptr || token < 0) return 0;
-  const auto& tokens = ctx->session.engine().config().end_tokens;
+  const auto& tokens = ctx->engine.engine->config().end_tokens;
   return std::ranges::find(tokens, TokenId(static_cast<std::uint32_t>(token))) != tokens.end();
 }
 
 const char* mf_model_name(const mf_ctx* ctx) { return ctx == nullptr ? nullptr : ctx->name.c_str(); }
 
-size_t mf_state_size(const mf_ctx* ctx) { return ctx == nullptr ? 0 : ctx->session.saved_bytes(); }
+size_t mf_state_size(const mf_ctx* ctx) { return ctx == nullptr ? 0 : ctx->session.session.saved_bytes(); }
 
 long long mf_state_save(mf_ctx* ctx, void* buffer, size_t size) {
   long long written = -1;
@@ -260,11 +261,13 @@ void mf_set_max_checkpoints(mf_ctx* ctx, size_t count) {
   });
 }
 
-size_t mf_checkpoint_count(const mf_ctx* ctx) { return ctx == nullptr ? 0 : ctx->session.checkpoint_count(); }
+size_t mf_checkpoint_count(const mf_ctx* ctx) {
+  return ctx == nullptr ? 0 : ctx->session.session.checkpoint_count();
+}
 
 void mf_prefetch_stats(const mf_ctx* ctx, uint64_t* hits, uint64_t* misses) {
   ExpertStatistics counted;
-  if (ctx != nullptr) counted = ctx->session.engine().expert_statistics() - ctx->counted_from;
+  if (ctx != nullptr) counted = ctx->engine.engine->expert_statistics() - ctx->counted_from;
   if (hits != nullptr) *hits = counted.useful_guesses + counted.late_guesses;
   if (misses != nullptr) *misses = counted.wrong_guesses;
 }

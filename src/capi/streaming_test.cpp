@@ -72,7 +72,7 @@ TEST_F(StreamingInC, AnIoFaultIsReportedAndTheSessionContinuesAfterIt) {
 
 // A context as mf_init_model opens it where memory is short.
 struct PrefetchInC : StreamingInC {
-  mf_ctx context{new_session(*engine), "small"};
+  mf_ctx context{engine, new_session(*engine), "small"};
   Logits logits = Logits(engine->config().vocabulary);
 
   // A prompt of `count` tokens leaves experts in memory that its last token did not choose; their slots are

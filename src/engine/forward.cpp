@@ -56,6 +56,7 @@ Status Engine::forward(Step step) const {
     if (step.options.observer != nullptr) {
       const Ops::Scope replacing(ops);
       const std::span<float> rows = ops.take_host<float>(std::size_t{step.rows} * residual.cols);
+      ops.read(residual, rows);
       if (step.options.observer->replace_residual(LayerId(i), rows, residual.cols)) ops.write(rows, residual);
     }
     sweep_ahead(step, i);

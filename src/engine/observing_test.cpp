@@ -38,6 +38,7 @@ class RecordingObserver : public StepObserver {
   }
   bool replace_residual(LayerId layer, std::span<float> rows, std::uint32_t cols) override {
     asked.push_back({"replace", layer.index(), rows.size() / cols, cols});
+    inputs.emplace_back(rows.begin(), rows.end());
     if (!replacing || layer.index() != replaced_layer) return false;
     replacing(rows);
     return true;
@@ -50,7 +51,7 @@ class RecordingObserver : public StepObserver {
   }
 
   std::vector<Seen> seen, asked;
-  std::vector<std::vector<float>> values;
+  std::vector<std::vector<float>> values, inputs;  // of `seen` and of `asked`
   std::uint32_t replaced_layer = 0;
   std::function<void(std::span<float>)> replacing;
 };
@@ -68,6 +69,7 @@ class Observing : public OnSmallModels {
         points.push_back({"choice", i, rows, moe->experts_per_token});
         points.push_back({"shared", i, rows, config.dim});
         points.push_back({"routed", i, rows, config.dim});
+        if (moe->shared->gated) points.push_back({"shared_gate", i, rows, 1});
       }
       points.push_back({"residual", i, rows, config.dim});
     }
@@ -144,6 +146,25 @@ TEST_P(Observing, MayReplaceAResidual) {
   EXPECT_TRUE(same_bits(all_logits(other, others, {.observer = &replacing}), expected));
   other.clear();
   EXPECT_FALSE(same_bits(all_logits(other, others), expected));
+}
+
+TEST_P(Observing, GetsTheInputOfALayerToReplace) {
+  const auto engine = model.open();
+  const Tokens tokens = random_tokens(*engine, 9);
+  Session session = new_session(*engine), steered = new_session(*engine), same = new_session(*engine);
+  RecordingObserver seen;
+  const Logits expected = all_logits(session, tokens, {.observer = &seen});
+  ASSERT_EQ(seen.inputs.size(), config.layers.size());
+  EXPECT_TRUE(same_bits(seen.inputs[0], seen.value_of("embedding", 0)));
+  for (std::uint32_t i = 1; i < config.layers.size(); ++i)
+    EXPECT_TRUE(same_bits(seen.inputs[i], seen.value_of("residual", i - 1))) << i;
+
+  RecordingObserver steering;
+  steering.replaced_layer = 1;
+  steering.replacing = [](std::span<float> rows) { rows[0] += 1; };
+  EXPECT_FALSE(same_bits(all_logits(steered, tokens, {.observer = &steering}), expected));
+  steering.replacing = [](std::span<float>) {};  // replaces the input by itself
+  EXPECT_TRUE(same_bits(all_logits(same, tokens, {.observer = &steering}), expected));
 }
 
 }  // namespace

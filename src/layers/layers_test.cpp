@@ -351,6 +351,7 @@ class WholeLayer : public MoeLayer, public testing::WithParamInterface<DecoderCa
     return *std::move(layer);
   }
   bool has_moe() const { return std::holds_alternative<MoeConfig>(config.layers[layer_id.index()].mlp); }
+  bool has_shared_gate() const { return has_moe() && moe().shared->gated; }
 
   static Forward forward_of(const DecoderLayer& layer, StepObserver* observer = nullptr) {
     return [&layer, observer](const Step& given, const Input& x, Rows residual) {
@@ -428,6 +429,7 @@ TEST_P(WholeLayer, ShowsAnObserverEveryStageInOrder) {
   run({&observed}, {5}, forward_of(layer, &observer));
   std::vector<std::string> order = {"normed", "mixed", "mlp_normed"};
   if (has_moe()) order.insert(order.end(), {"router_logits", "chose", "shared", "routed"});
+  if (has_shared_gate()) order.emplace_back("shared_gate");
   order.emplace_back("residual");
   EXPECT_THAT(observer.points, testing::ElementsAreArray(order));
   EXPECT_THAT(observer.layers, testing::Each(layer_id));
@@ -437,6 +439,11 @@ TEST_P(WholeLayer, ShowsAnObserverEveryStageInOrder) {
   expect_near(observer.rows_at[StepPoint::mlp_normed], stages.mlp_normed);
   expect_near(observer.rows_at[StepPoint::residual], stages.residual);
   EXPECT_EQ(observer.rows_at[StepPoint::residual], observed.computed);
+  if (!has_shared_gate()) return;
+  const reference::Matrix gate = reference::decoded(weights.matrix("mlp.shared_expert_gate"));
+  Sequence scores;  // before the sigmoid
+  for (const reference::Vector& row : stages.mlp_normed) scores.push_back(gate.times(row));
+  expect_near(observer.rows_at[StepPoint::shared_gate], scores);
 }
 
 INSTANTIATE_TEST_SUITE_P(DecoderLayer, WholeLayer,

@@ -140,10 +140,12 @@ Status Moe::forward(const Step& step, LayerId layer, const Input& x, Rows y) con
   if (shared_) observe(step, StepPoint::shared, layer, shared);
   observe(step, StepPoint::routed, layer, y);
   if (!shared_) return {};
-  if (shared_->gate)
+  if (shared_->gate) {
+    observe(step, StepPoint::shared_gate, layer, gate);
     ops.add_gated(y, shared, gate, y);
-  else
+  } else {
     ops.add(y, shared, y);
+  }
   return {};
 }
 

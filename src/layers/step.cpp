@@ -13,6 +13,7 @@ std::string_view name_of(StepPoint point) {
     case StepPoint::router_logits: return "router_logits";
     case StepPoint::routed: return "routed";
     case StepPoint::shared: return "shared";
+    case StepPoint::shared_gate: return "shared_gate";
     case StepPoint::residual: return "residual";
     case StepPoint::final_norm: return "final_norm";
   }

@@ -21,6 +21,7 @@ enum class StepPoint {
   router_logits,  // [rows][experts]
   routed,         // the sum of the routed experts
   shared,         // the shared expert's output, before its gate
+  shared_gate,    // [rows][1]: the gate's score, before the sigmoid; only of shared experts with a gate
   residual,       // after the layer
   final_norm,     // the input of the output head: the rows whose logits are wanted
 };
@@ -35,7 +36,8 @@ class StepObserver {
   virtual void chose(LayerId layer, std::span<const std::uint32_t> experts, std::span<const float> weights,
                      std::uint32_t experts_per_token) = 0;
 
-  // Called before layer `layer`. To replace the layer's input, fills `rows` with a residual and returns true.
+  // Called before layer `layer` with its input in `rows`. To replace the input, changes `rows` and returns
+  // true.
   virtual bool replace_residual(LayerId layer, std::span<float> rows, std::uint32_t cols) = 0;
 };
 

@@ -6,6 +6,7 @@
 
 #include <moeflux.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,6 +82,7 @@ static void numbers_have_names(void) {
   EXPECT(strcmp(mf_version(), "0.1.0") == 0);
   EXPECT(strcmp(mf_step_point_name(MF_EMBEDDING), "embedding") == 0);
   EXPECT(strcmp(mf_step_point_name(MF_FINAL_NORM), "final_norm") == 0);
+  EXPECT(strcmp(mf_step_point_name(MF_SHARED_GATE), "shared_gate") == 0);
   EXPECT(strcmp(mf_step_point_name((mf_step_point)15), "unknown") == 0);
 }
 
@@ -200,9 +202,9 @@ static void no_session_is_no_accident(mf_engine* engine) {
 }
 
 typedef struct seen {
-  uint32_t points[9];
+  uint32_t points[10];
   uint32_t routes;
-  uint32_t rows_seen;
+  uint32_t rows_seen, gated_rows;
   float last_residual;
 } seen;
 
@@ -211,6 +213,8 @@ static void look(void* user, mf_step_point point, uint32_t layer, const float* v
   seen* const all = (seen*)user;
   all->points[point] += 1;
   all->rows_seen = rows;
+  if (point == MF_SHARED_GATE) EXPECT(cols == 1 && rows == all->gated_rows);
+  if (point == MF_SHARED) all->gated_rows = rows;
   if (point == MF_RESIDUAL) all->last_residual = values[(size_t)rows * cols - 1] + (float)(layer * 0);
 }
 
@@ -225,7 +229,9 @@ static void look_at_routes(void* user, uint32_t layer, const uint32_t* experts, 
   all->routes += rows;
 }
 
-static void an_observer_sees_the_step_and_changes_nothing(mf_engine* engine, uint32_t layers) {
+/* `gated` layers have a shared expert with a gate. */
+static void an_observer_sees_the_step_and_changes_nothing(mf_engine* engine, uint32_t layers,
+                                                          uint32_t gated) {
   float *const plain = new_logits(1), *const observed = new_logits(1);
   seen all;
   memset(&all, 0, sizeof all);
@@ -241,6 +247,7 @@ static void an_observer_sees_the_step_and_changes_nothing(mf_engine* engine, uin
          all.points[MF_FINAL_NORM] == 1);
   EXPECT(all.points[MF_NORMED] == layers && all.points[MF_MIXED] == layers &&
          all.points[MF_MLP_NORMED] == layers);
+  EXPECT(all.points[MF_SHARED] == all.points[MF_ROUTER_LOGITS] && all.points[MF_SHARED_GATE] == gated);
   EXPECT(all.routes == kTokens * all.points[MF_ROUTER_LOGITS] && all.routes > 0);
   EXPECT(all.last_residual != 0 &&
          all.rows_seen == 1); /* at the last point only the row whose logits are wanted */
@@ -258,6 +265,75 @@ static void an_observer_sees_the_step_and_changes_nothing(mf_engine* engine, uin
   mf_session_close(b);
   free(plain);
   free(observed);
+}
+
+/* What a layer computed from one text, to run the layers after it on. */
+typedef struct {
+  uint32_t layer; /* replaced before this one; -1: none */
+  uint32_t calls;
+  uint32_t changed; /* calls that replaced */
+  size_t count;     /* of floats in residual */
+  float* residual;  /* the input of `layer` in the first run */
+  float scale;
+} replacement;
+
+static void keep_the_input_of_the_layer(void* user, mf_step_point point, uint32_t layer, const float* values,
+                                        uint32_t rows, uint32_t cols) {
+  replacement* const kept = (replacement*)user;
+  if (point != MF_RESIDUAL || layer + 1 != kept->layer) return;
+  kept->count = (size_t)rows * cols;
+  memcpy(kept->residual, values, kept->count * sizeof(float));
+}
+
+static int replace(void* user, uint32_t layer, float* values, uint32_t rows, uint32_t cols) {
+  replacement* const kept = (replacement*)user;
+  kept->calls += 1;
+  if (layer != kept->layer) return 0;
+  EXPECT((size_t)rows * cols == kept->count);
+  kept->changed += 1;
+  for (size_t i = 0; i < kept->count; ++i) values[i] = kept->residual[i] * kept->scale;
+  return 1;
+}
+
+static void a_residual_can_be_replaced_before_a_layer(mf_engine* engine) {
+  float *const expected = new_logits(1), *const found = new_logits(1);
+  mf_engine_info info;
+  memset(&info, 0, sizeof info);
+  info.struct_size = sizeof info;
+  EXPECT_OK(mf_engine_get_info(engine, &info, &why));
+  replacement kept;
+  memset(&kept, 0, sizeof kept);
+  kept.layer = info.layers - 1;
+  kept.scale = 1;
+  kept.residual = (float*)calloc((size_t)kTokens * info.dim, sizeof(float));
+  mf_session *const a = open_session(engine), *const b = open_session(engine);
+  mf_step_options options = step_options();
+  options.user = &kept;
+  options.observer = keep_the_input_of_the_layer;
+  EXPECT_OK(mf_session_extend(a, ids, 16, expected, &options, &why)); /* one step */
+
+  /* Another text, whose last layer runs on the first text's residual. */
+  options.observer = NULL;
+  options.replace_residual = replace;
+  EXPECT_OK(mf_session_extend(b, ids + 16, 16, found, &options, &why));
+  EXPECT(same(expected, found, 512));
+  EXPECT(kept.calls == info.layers && kept.changed == 1);
+
+  kept.scale = 2;
+  EXPECT_OK(mf_session_clear(b, &why));
+  EXPECT_OK(mf_session_extend(b, ids, 16, found, &options, &why));
+  EXPECT(!same(expected, found, 512));
+
+  /* A caller that was compiled before replace_residual existed. */
+  options.struct_size = (uint32_t)offsetof(mf_step_options, replace_residual);
+  EXPECT_OK(mf_session_clear(b, &why));
+  EXPECT_OK(mf_session_extend(b, ids, 16, found, &options, &why));
+  EXPECT(same(expected, found, 512));
+  mf_session_close(a);
+  mf_session_close(b);
+  free(kept.residual);
+  free(expected);
+  free(found);
 }
 
 static void a_cancelled_step_has_not_happened(mf_engine* engine) {
@@ -490,8 +566,10 @@ int main(int count, char** arguments) {
   an_engine_says_what_it_is();
   mf_engine *const with_recurrence = open_engine(qwen), *const without = open_engine(deepseek);
   no_session_is_no_accident(with_recurrence);
-  an_observer_sees_the_step_and_changes_nothing(with_recurrence, 8);
-  an_observer_sees_the_step_and_changes_nothing(without, 4);
+  an_observer_sees_the_step_and_changes_nothing(with_recurrence, 8, 8);
+  an_observer_sees_the_step_and_changes_nothing(without, 4, 0);
+  a_residual_can_be_replaced_before_a_layer(with_recurrence);
+  a_residual_can_be_replaced_before_a_layer(without);
   a_cancelled_step_has_not_happened(with_recurrence);
   a_batch_gives_each_session_what_it_gets_alone(with_recurrence, without);
   a_batch_gives_each_session_what_it_gets_alone(without, with_recurrence);

@@ -345,6 +345,44 @@ static void a_context_opens_with_all_options_of_an_engine(void) {
   free(found);
 }
 
+static void count_layers(void* user, mf_step_point point, uint32_t layer, const float* values, uint32_t rows,
+                         uint32_t cols) {
+  (void)layer, (void)values, (void)rows, (void)cols;
+  if (point == MF_RESIDUAL) ++*(uint32_t*)user;
+}
+
+static void a_context_has_an_engine_and_a_session(void) {
+  EXPECT(mf_ctx_engine(NULL) == NULL && mf_ctx_session(NULL) == NULL);
+  mf_ctx* const ctx = mf_init_model(qwen, NULL, NULL, NULL, 0, 0);
+  EXPECT(ctx != NULL && mf_ctx_session(ctx) == mf_ctx_session(ctx));
+  mf_engine_info info;
+  memset(&info, 0, sizeof info);
+  info.struct_size = sizeof info;
+  EXPECT_OK(mf_engine_get_info(mf_ctx_engine(ctx), &info, &why));
+  EXPECT(info.vocabulary == mf_n_vocab(ctx) && info.context == mf_n_ctx(ctx));
+
+  float *const logits = new_logits(1), *const again = new_logits(1);
+  EXPECT(mf_eval_prompt(ctx, tokens, 10, 0, 0, logits) == 0);
+  uint32_t layers = 0;
+  mf_step_options options;
+  memset(&options, 0, sizeof options);
+  options.struct_size = sizeof options;
+  options.observer = count_layers;
+  options.user = &layers;
+  const uint32_t next = (uint32_t)tokens[10];
+  EXPECT_OK(mf_session_extend(mf_ctx_session(ctx), &next, 1, logits, &options, &why));
+  EXPECT(layers == info.layers && mf_memory_seq_pos_max(ctx, 0) == 11);
+  mf_session* fork = NULL;
+  EXPECT_OK(mf_session_fork(mf_ctx_session(ctx), &fork, &why));
+  mf_memory_clear(ctx);
+  EXPECT(mf_eval_prompt(ctx, tokens, 11, 0, 0, again) == 0 && same(logits, again, 512));
+  mf_free_model(ctx);
+  EXPECT(mf_session_position(fork) == 11); /* keeps the model alive */
+  mf_session_close(fork);
+  free(logits);
+  free(again);
+}
+
 static void options_of_a_context_are_checked(void) {
   mf_engine_options engine = engine_options(NULL);
   mf_init_options options = init_options(qwen, &engine);
@@ -461,6 +499,7 @@ int main(int count, char** arguments) {
   a_packed_model_of_something_else_is_refused();
   a_context_opens_with_all_options_of_an_engine();
   options_of_a_context_are_checked();
+  a_context_has_an_engine_and_a_session();
   packing_the_originals_reports_and_can_be_cancelled();
   printf("every function of the original was called\n");
   return 0;
