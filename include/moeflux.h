@@ -178,7 +178,7 @@ MF_API mf_status mf_engine_get_expert_statistics(const mf_engine* engine, mf_exp
 
 /* ---- Steps --------------------------------------------------------------------------------------------- */
 
-/* The points of a step that an observer sees. Later versions may add some; ignore those that you do not know. */
+/* The points of a step that an observer sees. Later versions may add some; ignore unknown ones. */
 typedef enum mf_step_point {
   MF_EMBEDDING = 0,     /* the rows of embed_tokens (layer 0) */
   MF_NORMED = 1,        /* a layer's input after its first norm */
@@ -414,7 +414,7 @@ MF_API mf_status mf_generate(mf_session* session, const mf_text* text, const mf_
  * The original's diagnostics of single operations are replaced by:
  *   mf_embed_lookup                                          a step observer at MF_EMBEDDING
  *   mf_rms_norm_cpu, mf_rms_norm_bare_cpu                    at MF_NORMED, MF_MLP_NORMED and MF_FINAL_NORM
- *   mf_layer_forward_dump, .._intermediates                  at every point of a layer
+ *   mf_layer_forward_dump, .._intermediates                  at every point of a layer, and replace_residual
  *   mf_moe_router_cpu                                        at MF_ROUTER_LOGITS, and a route observer
  *   mf_gpu_expert_forward, mf_gpu_batched_experts_forward,   at MF_ROUTED and MF_SHARED
  *     mf_begin_, mf_complete_, mf_discard_deferred_experts

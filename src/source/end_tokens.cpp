@@ -30,7 +30,8 @@ Result<TextJson> read_text_json(FileSystem& files, std::span<const std::filesyst
 }
 
 Result<std::vector<TokenId>> list_end_tokens(const ObjectReader& config, const ObjectReader& generation,
-                                             std::uint32_t vocabulary, Notes& notes) {
+                                             std::span<const TokenId> family, std::uint32_t vocabulary,
+                                             Notes& notes) {
   std::vector<TokenId> tokens;
   MF_TRY(const std::vector<TokenId> outer, read_end_tokens(config, vocabulary));
   append_new(tokens, outer);
@@ -42,6 +43,7 @@ Result<std::vector<TokenId>> list_end_tokens(const ObjectReader& config, const O
       notes.push_back(fmt::format("{}: 'eos_token_id' {} is ignored: the vocabulary has {} tokens",
                                   generation.where(), token.index(), vocabulary));
   }
+  append_new(tokens, family);
   if (config.has("text_config")) {
     MF_TRY(const ObjectReader text, config.object("text_config"));
     MF_TRY(const std::vector<TokenId> inner, read_end_tokens(text, vocabulary));

@@ -3,9 +3,9 @@
 //
 //   1. eos_token_id of config.json, where MLX's converter repeats those of generation_config.json
 //   2. eos_token_id of generation_config.json
-//   3. eos_token_id in text_config of config.json; in Qwen3.5 it ends a document, but not a turn of a chat
-//   4. for the original's artifacts only, the ids of the family, if the vocabulary has its published size:
+//   3. for the original's artifacts only, the ids of the family, if the vocabulary has its published size:
 //      the original program had them as constants
+//   4. eos_token_id in text_config of config.json; in Qwen3.5 it ends a document, but not a turn of a chat
 //
 // All of them end a text; the first is the one that a caller with room for a single id gets. Pure functions:
 // any thread.
@@ -36,12 +36,13 @@ struct TextJson {
 Result<TextJson> read_text_json(FileSystem& files, std::span<const std::filesystem::path> folders,
                                 std::string_view name);
 
-// Items 1 to 3, without duplicates. An id of `generation` outside the vocabulary is skipped with a note; one
-// of `config` is an error.
+// All items, without duplicates; `family` is item 3. An id of `generation` outside the vocabulary is skipped
+// with a note; one of `config` is an error.
 Result<std::vector<TokenId>> list_end_tokens(const ObjectReader& config, const ObjectReader& generation,
-                                             std::uint32_t vocabulary, Notes& notes);
+                                             std::span<const TokenId> family, std::uint32_t vocabulary,
+                                             Notes& notes);
 
-// Item 4; empty for a vocabulary of another size.
+// Item 3; empty for a vocabulary of another size.
 std::span<const TokenId> family_end_tokens(Family family, std::uint32_t vocabulary);
 
 // Appends those of `more` that are not in `tokens` yet.

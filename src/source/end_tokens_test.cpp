@@ -24,12 +24,13 @@ struct EndTokens : testing::Test {
   TemporaryDirectory temporary;
   PosixFileSystem disk;
   Notes notes;
+  std::vector<TokenId> family;
 
   Result<std::vector<TokenId>> found() {
     const std::array folders{temporary.path(), temporary / "mlx"};
     MF_TRY(const TextJson config, read_text_json(disk, folders, "config.json"));
     MF_TRY(const TextJson generation, read_text_json(disk, folders, "generation_config.json"));
-    return list_end_tokens(config.reader(), generation.reader(), 96, notes);
+    return list_end_tokens(config.reader(), generation.reader(), family, 96, notes);
   }
   std::string refusal() {
     const auto tokens = found();
@@ -42,6 +43,8 @@ TEST_F(EndTokensOfFiles, ComeFromTheConfigThenFromTheGenerationSettingsThenFromT
   temporary.write("config.json", R"({"eos_token_id": 7, "text_config": {"eos_token_id": [5, 3]}})");
   temporary.write("generation_config.json", R"({"eos_token_id": [9, 7, 3]})");
   EXPECT_THAT(*found(), ElementsAre(TokenId(7), TokenId(9), TokenId(3), TokenId(5)));
+  family = {TokenId(11), TokenId(9)};  // before the text_config, which has no end of a turn
+  EXPECT_THAT(*found(), ElementsAre(TokenId(7), TokenId(9), TokenId(3), TokenId(11), TokenId(5)));
   EXPECT_THAT(notes, IsEmpty());
 }
 

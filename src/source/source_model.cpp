@@ -149,7 +149,7 @@ Result<SourceModel> SourceModel::open_checkpoint(FileSystem& files, const fs::pa
   model.text_folders_ = {directory};
   MF_TRY(const TextJson generation, read_text_json(files, model.text_folders_, "generation_config.json"));
   MF_TRY(model.config_.end_tokens,
-         list_end_tokens(config, generation.reader(), model.config_.vocabulary, model.notes_));
+         list_end_tokens(config, generation.reader(), {}, model.config_.vocabulary, model.notes_));
   MF_TRY(model.catalog_, open_checkpoint_tensors(files, directory, model.notes_));
   model.kind_ = writer_of(model.catalog_);
   MatrixResolver resolver(model.catalog_, quantization);
@@ -175,10 +175,11 @@ Result<SourceModel> SourceModel::open_original(FileSystem& files, const fs::path
   model.text_folders_ = {directory, paths.mlx};
   MF_TRY(const TextJson config, read_text_json(files, model.text_folders_, "config.json"));
   MF_TRY(const TextJson generation, read_text_json(files, model.text_folders_, "generation_config.json"));
+  const ModelConfig& shape = model.config_;
   MF_TRY(const std::vector<TokenId> end_tokens,
-         list_end_tokens(config.reader(), generation.reader(), model.config_.vocabulary, model.notes_));
+         list_end_tokens(config.reader(), generation.reader(),
+                         family_end_tokens(shape.family, shape.vocabulary), shape.vocabulary, model.notes_));
   append_new(model.config_.end_tokens, end_tokens);
-  append_new(model.config_.end_tokens, family_end_tokens(model.config_.family, model.config_.vocabulary));
   MF_TRY_STATUS(model.catalog_.add_tensors(std::move(manifest.tensors)));
   MF_TRY(OriginalExperts experts,
          OriginalExperts::find(files, model.catalog_, paths.experts_root, options.use_2bit, model.notes_));

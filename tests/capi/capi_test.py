@@ -13,6 +13,8 @@
       the programs together call every function of HEADER
   capi_test.py exports HEADER LIBRARY
       LIBRARY exports the functions of HEADER, and nothing else
+  capi_test.py coming DOCUMENT HEADER
+      the tables of DOCUMENT list every function of the original, and HEADER declares those that they promise
   capi_test.py example DOCUMENT MOEFLUX LIBRARY
       the Python program in DOCUMENT continues a text as the reference does
 """
@@ -119,6 +121,41 @@ def exports(header: str, library: str) -> None:
     assert "[libmoeflux.so.0]" in dynamic, f"{library} is not called libmoeflux.so.0"
 
 
+# Of the original's moeflux.h, in its order.
+ORIGINAL_FUNCTIONS = """
+    mf_init_model mf_free_model mf_eval_prompt mf_eval_token mf_memory_clear mf_memory_seq_rm
+    mf_memory_seq_pos_max mf_n_vocab mf_n_ctx mf_eos mf_model_name mf_embed_lookup mf_rms_norm_cpu
+    mf_apply_rotary_emb mf_rms_norm_per_head_cpu mf_sdpa_cpu mf_lm_head_cpu mf_moe_router_cpu
+    mf_conv1d_step_cpu mf_rms_norm_bare_cpu mf_rms_norm_gated_cpu mf_gated_delta_recurrence_cpu
+    mf_gpu_expert_forward mf_gpu_batched_experts_forward mf_begin_deferred_experts
+    mf_complete_deferred_experts mf_discard_deferred_experts mf_load_expert_bytes mf_gpu_rms_norm_fused
+    mf_attn_scores_batched mf_attn_softmax_batched mf_attn_values_batched mf_sigmoid_gate
+    mf_layer_forward_dump mf_layer_forward_dump_intermediates mf_state_size mf_state_save mf_state_load
+""".split()
+
+
+def coming_from_the_original(document: str, header: str) -> None:
+    text = pathlib.Path(document).read_text(encoding="utf-8")
+    section = text.split("\n## Coming from the original\n")[1].split("\n## ")[0]
+    declared = functions_of(header)
+    listed = {}
+    for names, here in re.findall(r"^\| (`mf_[^|]+) \| (\w[\w ]*) \|", section, re.M):
+        for name in re.findall(r"`(mf_\w+)`", names):
+            assert name not in listed, f"{document} lists {name} twice"
+            listed[name] = here
+    missing = [name for name in ORIGINAL_FUNCTIONS if name not in listed]
+    assert len(ORIGINAL_FUNCTIONS) == 38 and not missing, f"{document} does not list {missing}"
+    offered = {"same": True, "better": True, "different": True, "replaced": False, "not offered": False}
+    for name, here in listed.items():
+        assert (name in declared) == offered[here], f"{document} says that {name} is '{here}'"
+    promised = set(re.findall(r"`(mf_\w+)`", section)) - set(listed)
+    types = set(re.findall(r"\b(mf_\w+);", pathlib.Path(header).read_text(encoding="utf-8")))
+    undeclared = sorted(name for name in promised if name not in declared | types)
+    assert not undeclared, f"{document} names {undeclared}, which {header} does not declare"
+    for point in re.findall(r"`(MF_\w+)`", section):
+        assert point in pathlib.Path(header).read_text(encoding="utf-8"), f"{document} names {point}"
+
+
 def golden_ids(name: str, tensor: str) -> list[int]:
     data = (TINY / name / "golden.safetensors").read_bytes()
     size = struct.unpack_from("<Q", data)[0]
@@ -144,7 +181,8 @@ def example(document: str, moeflux: str, library: str) -> None:
 
 if __name__ == "__main__":
     what = {"use": use, "original": use_original, "streaming": use_streaming, "text": use_text,
-            "header": header_is_used, "exports": exports, "example": example}
+            "header": header_is_used, "exports": exports, "coming": coming_from_the_original,
+            "example": example}
     if len(sys.argv) < 3 or sys.argv[1] not in what:
         sys.exit(__doc__)
     what[sys.argv[1]](*sys.argv[2:])
