@@ -9,6 +9,7 @@ arguments.
 import hashlib
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -21,8 +22,11 @@ QWEN, DEEPSEEK = TINY / "qwen35moe-tiny-mlx4" / "config.json", TINY / "deepseekv
 DISK_BYTES = 3_000_000_000
 SHAPES = {  # bytes of one expert, of all experts, of the experts per token
     "qwen3.5-35b-a3b": (1_769_472, 18_119_393_280, 566_231_040),
+    "qwen3.6-35b-a3b": (1_769_472, 18_119_393_280, 566_231_040),
+    "qwen3.5-122b-a10b": (5_308_416, 65_229_815_808, 2_038_431_744),
     "qwen3.5-397b-a17b": (7_077_888, 217_432_719_360, 4_246_732_800),
     "deepseek-v3": (24_772_608, 367_823_683_584, 11_494_490_112),
+    "cogito-v2-671b": (24_772_608, 367_823_683_584, 11_494_490_112),
 }
 
 
@@ -58,6 +62,19 @@ class Tests:
                 assert f"{number:,}" in page, f"{shape}: the page does not say {number:,}"
         assert not list(self.folder.iterdir()), "inspect writes nothing"
         return ", ".join(SHAPES)
+
+    def the_models_of_the_readme(self) -> str:
+        row = r"^\| [^|]* \| `([\w.-]+)` \| (\d+) \| (\d+), (\d+) \| ([\d.]+) GB \| ([\d.]+) GB \|$"
+        rows = re.findall(row, (ROOT / "README.md").read_text(encoding="utf-8"), re.M)
+        assert sorted(row[0] for row in rows) == sorted(SHAPES), f"README.md lists {[name for name, *_ in rows]}"
+        for shape, layers, experts, chosen, everything, token in rows:
+            found = self.inspect(shape)
+            assert (found["layers"], found["experts_per_layer"], found["experts_per_token"]) == (
+                int(layers), int(experts), int(chosen)), f"{shape}: {found}"
+            said = [round(found["bytes"][key] / 1e9, digits) for key, digits in
+                    (("all_experts", 1), ("experts_per_token", 2))]
+            assert said == [float(everything), float(token)], f"{shape}: {said}"
+        return f"{len(rows)} rows"
 
     def a_cut_of_the_largest_model(self) -> str:
         free = shutil.disk_usage(self.folder).free

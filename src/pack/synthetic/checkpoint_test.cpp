@@ -241,17 +241,17 @@ TEST_P(FullShape, OpensWithoutAWeightBeingMade) {
   EXPECT_GT(summary->file_bytes, summary->expert_bytes + summary->resident_bytes);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    , FullShape,
-    testing::Combine(testing::Values("qwen3.5-35b-a3b", "qwen3.5-397b-a17b", "deepseek-v3"),
-                     testing::Values(SyntheticFormat::mlx, SyntheticFormat::bf16, SyntheticFormat::fp8)),
-    [](const auto& parameters) {
-      const std::string& shape = std::get<0>(parameters.param);
-      const std::string name = shape.starts_with("deep")                ? "deepseek"
-                               : shape.find("397") != std::string::npos ? "qwen397b"
-                                                                        : "qwen35b";
-      return name + "_" + std::string(name_of(std::get<1>(parameters.param)));
-    });
+INSTANTIATE_TEST_SUITE_P(, FullShape,
+                         testing::Combine(testing::ValuesIn(std::vector<std::string>(builtin_shapes().begin(),
+                                                                                     builtin_shapes().end())),
+                                          testing::Values(SyntheticFormat::mlx, SyntheticFormat::bf16,
+                                                          SyntheticFormat::fp8)),
+                         [](const auto& parameters) {
+                           std::string name = std::get<0>(parameters.param) + "_" +
+                                              std::string(name_of(std::get<1>(parameters.param)));
+                           std::erase_if(name, [](char c) { return c == '.' || c == '-'; });
+                           return name;
+                         });
 
 ModelSummary summary_of(const std::string& shape, const ShapeOverrides& overrides = {}) {
   SyntheticCheckpoint checkpoint = checkpoint_of(config_of(shape, overrides), {});

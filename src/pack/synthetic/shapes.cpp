@@ -63,7 +63,16 @@ constexpr std::string_view kQwen35B = R"({
   "tie_word_embeddings": false
 })";
 
-// The differences from the smaller model.
+// The differences from the smallest model.
+constexpr std::string_view kQwen122B = R"({
+  "text_config": {
+    "hidden_size": 3072,
+    "linear_num_value_heads": 64,
+    "moe_intermediate_size": 1024,
+    "num_attention_heads": 32,
+    "shared_expert_intermediate_size": 1024
+  }
+})";
 constexpr std::string_view kQwen397B = R"({
   "text_config": {
     "hidden_size": 4096,
@@ -126,15 +135,21 @@ constexpr std::string_view kDeepseekV3 = R"({
   "vocab_size": 129280
 })";
 
+// Cogito v2 is DeepSeek-V3 with other weights and fewer unused tokens.
+constexpr std::string_view kCogitoV2 = R"({"vocab_size": 128815})";
+
 struct BuiltinShape {
   std::string_view config;
   std::string_view changes;  // a merge patch; may be empty
   std::uint32_t layers;
 };
 
-constexpr std::array<std::string_view, 3> kNames{"qwen3.5-35b-a3b", "qwen3.5-397b-a17b", "deepseek-v3"};
-constexpr std::array<BuiltinShape, 3> kShapes{
-    BuiltinShape{kQwen35B, "", 40}, BuiltinShape{kQwen35B, kQwen397B, 60}, BuiltinShape{kDeepseekV3, "", 61}};
+constexpr std::array<std::string_view, 6> kNames{"qwen3.5-35b-a3b",   "qwen3.6-35b-a3b", "qwen3.5-122b-a10b",
+                                                 "qwen3.5-397b-a17b", "deepseek-v3",     "cogito-v2-671b"};
+constexpr std::array<BuiltinShape, kNames.size()> kShapes{
+    BuiltinShape{kQwen35B, "", 40},        BuiltinShape{kQwen35B, "", 40},
+    BuiltinShape{kQwen35B, kQwen122B, 48}, BuiltinShape{kQwen35B, kQwen397B, 60},
+    BuiltinShape{kDeepseekV3, "", 61},     BuiltinShape{kDeepseekV3, kCogitoV2, 61}};
 
 Result<ModelConfig> parsed(const Json& document, std::string_view what) {
   MF_TRY(const ObjectReader reader, ObjectReader::as_object(document, std::string(what)));

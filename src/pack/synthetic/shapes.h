@@ -1,5 +1,5 @@
 #pragma once
-// The shapes of synthetic models: the shapes of three published models, or of any config.json.
+// The shapes of synthetic models: the shapes of published models, or of any config.json.
 //
 // A shape is the text of a config.json. Its quantization is ignored: a synthetic checkpoint has its own
 // (pack/synthetic/checkpoint.h). Pure functions: any thread.

@@ -51,7 +51,8 @@ std::string kinds_of(const ModelConfig& model) {
 
 TEST(BuiltinShapes, AreNamed) {
   EXPECT_THAT(std::vector<std::string_view>(builtin_shapes().begin(), builtin_shapes().end()),
-              ElementsAre("qwen3.5-35b-a3b", "qwen3.5-397b-a17b", "deepseek-v3"));
+              ElementsAre("qwen3.5-35b-a3b", "qwen3.6-35b-a3b", "qwen3.5-122b-a10b", "qwen3.5-397b-a17b",
+                          "deepseek-v3", "cogito-v2-671b"));
   for (const std::string_view name : builtin_shapes()) EXPECT_TRUE(is_builtin_shape(name));
   EXPECT_FALSE(is_builtin_shape("qwen3.5"));
 }
@@ -94,6 +95,31 @@ TEST(BuiltinShapes, OfTheLargerQwenAreThePublishedOnes) {
   EXPECT_EQ(moe.experts_per_token, 10u);
   EXPECT_EQ(moe.hidden_dim, 1024u);
   EXPECT_EQ(moe.shared->hidden_dim, 1024u);
+}
+
+TEST(BuiltinShapes, OfTheMiddleQwenAreThePublishedOnes) {
+  const ModelConfig model = model_of("qwen3.5-122b-a10b");
+  EXPECT_EQ(model.dim, 3072u);
+  EXPECT_EQ(model.vocabulary, 248320u);
+  ASSERT_EQ(model.layers.size(), 48u);
+  EXPECT_EQ(std::get<GatedDeltaNetConfig>(model.layers[0].mixer), (GatedDeltaNetConfig{16, 64, 128, 128, 4}));
+  const auto& attention = std::get<GatedAttentionConfig>(model.layers[47].mixer);
+  EXPECT_EQ(attention.query_heads, 32u);
+  EXPECT_EQ(attention.kv_heads, 2u);
+  const MoeConfig& moe = moe_of(model);
+  EXPECT_EQ(moe.experts, 256u);
+  EXPECT_EQ(moe.experts_per_token, 8u);
+  EXPECT_EQ(moe.hidden_dim, 1024u);
+  EXPECT_EQ(moe.shared->hidden_dim, 1024u);
+}
+
+TEST(BuiltinShapes, OfLaterReleasesAreThoseOfTheModelTheyWereMadeFrom) {
+  EXPECT_EQ(model_of("qwen3.6-35b-a3b"), model_of("qwen3.5-35b-a3b"));
+  ModelConfig cogito = model_of("cogito-v2-671b");
+  EXPECT_EQ(cogito.vocabulary, 128815u);
+  EXPECT_THAT(cogito.end_tokens, ElementsAre(TokenId(1)));
+  cogito.vocabulary = 129280;
+  EXPECT_EQ(cogito, model_of("deepseek-v3"));
 }
 
 TEST(BuiltinShapes, OfDeepseekAreThePublishedOnes) {
