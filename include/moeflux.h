@@ -211,7 +211,7 @@ typedef struct mf_cancel mf_cancel;
 MF_API mf_cancel* mf_cancel_new(void); /* NULL if out of memory */
 MF_API void mf_cancel_request(mf_cancel* cancel);
 MF_API void mf_cancel_reset(mf_cancel* cancel);
-MF_API void mf_cancel_free(mf_cancel* cancel); /* NULL is allowed; no running step may use it */
+MF_API void mf_cancel_free(mf_cancel* cancel); /* NULL is allowed; no running call may use it */
 
 typedef struct mf_step_options {
   uint32_t struct_size;

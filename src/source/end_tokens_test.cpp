@@ -5,6 +5,7 @@
 
 #include <array>
 #include <filesystem>
+#include <string>
 
 #include "base/testing/states.h"
 #include "io/posix_file_system.h"
@@ -108,6 +109,27 @@ struct EndTokensOfASource : EndTokens {
 TEST_F(EndTokensOfASource, WithoutTextFilesAreUnknownForAnUnpublishedVocabulary) {
   artifacts.write(temporary, "model/artifacts", "model/root");
   EXPECT_THAT(of("model"), IsEmpty());
+}
+
+TEST_F(EndTokensOfASource, OfTheOriginalAreItsConstantsForTheVocabularyOfItsModels) {
+  const auto write = [&](TinyCheckpoint tiny, std::uint64_t vocabulary) {
+    tiny.config["vocab_size"] = vocabulary;
+    for (TestTensor& tensor : tiny.tensors)
+      if (tensor.name.find("embed_tokens") != std::string::npos ||
+          tensor.name.find("lm_head") != std::string::npos)
+        tensor.shape[0] = vocabulary;
+    original_of(tiny).write(temporary, "model/artifacts", "model/root");
+  };
+  write(tiny_qwen_mlx(), 248320);
+  EXPECT_THAT(of("model"), ElementsAre(TokenId(248046), TokenId(248044)));
+  // As a config.json without the list of generation_config.json: the end of a document only.
+  temporary.write("model/mlx/config.json", R"({"text_config": {"eos_token_id": 248044}})");
+  EXPECT_THAT(of("model"), ElementsAre(TokenId(248046), TokenId(248044)));
+  temporary.write("model/mlx/config.json", R"({"eos_token_id": [248044, 7]})");
+  EXPECT_THAT(of("model"), ElementsAre(TokenId(248044), TokenId(7), TokenId(248046)));
+  std::filesystem::remove_all(temporary / "model");
+  write(tiny_deepseek_mlx(), 128815);
+  EXPECT_THAT(of("model"), ElementsAre(TokenId(1)));
 }
 
 TEST_F(EndTokensOfASource, OfTheOriginalAreInItsMlxFolderInEveryLayout) {
