@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Union
 
 from forge import (
-    DEEPSEEK, FP8, MAX_HEADER, QWEN, QWEN_BF16, Builder, bare, compact, config_text, entry,
+    DEEPSEEK, FP8, MAX_HEADER, QWEN, QWEN_BF16, Builder, bare, beside, compact, config_text, entry,
     file_bytes, full_index, header, largest_header, linked, manifest_text, many_tensors, metadata,
     model, one_pair, original, place, pointing_at, quant_method, quantization, separate_experts,
     sharded, shards_of, sizes, stacked_experts,
@@ -457,6 +457,31 @@ CONFIG = [
         "'eos_token_id'", "vocab_size", "512",
     ),
     bad(
+        "generation settings that are cut off",
+        beside(sizes(QWEN), "generation_config.json", b'{"eos_token_id": ['),
+        "generation_config.json:1:19", "end",
+    ),
+    bad(
+        "100,000 arrays inside each other in the generation settings",
+        beside(sizes(QWEN), "generation_config.json", b'{"eos_token_id":' + DEEP),
+        "generation_config.json", "64",
+    ),
+    bad(
+        "a text as end token in the generation settings",
+        beside(sizes(QWEN), "generation_config.json", b'{"eos_token_id": "</s>"}'),
+        "generation_config.json", "'eos_token_id'", '"</s>"',
+    ),
+    bad(
+        "65 end tokens in the generation settings",
+        beside(sizes(QWEN), "generation_config.json", b'{"eos_token_id": [%s0]}' % (b"0," * 64)),
+        "generation_config.json", "'eos_token_id'",
+    ),
+    valid(
+        "an end token of the generation settings outside the vocabulary",
+        beside(sizes(QWEN), "generation_config.json", b'{"eos_token_id": [512, 511]}'),
+        "'eos_token_id'", "512",
+    ),
+    bad(
         "groups that do not divide the experts", sizes(DEEPSEEK, n_group=3),
         "'n_group'", "n_routed_experts", "16",
     ),
@@ -682,6 +707,15 @@ ORIGINAL = [
     bad(
         "experts compressed by LZ4 only", original(lambda o: setattr(o, "folder", "packed_experts_lz4")),
         "LZ4",
+    ),
+    bad(
+        "an MLX config that is not an object", beside(original(lambda o: None), "mlx/config.json", b"[]"),
+        "mlx/config.json", "object",
+    ),
+    bad(
+        "an end token of the MLX config outside the vocabulary",
+        beside(original(lambda o: None), "mlx/config.json", b'{"text_config": {"eos_token_id": 512}}'),
+        "mlx/config.json", "'eos_token_id'", "512",
     ),
     bad(
         "no experts folder", original(lambda o: setattr(o, "folder", "experts")),

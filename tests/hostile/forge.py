@@ -345,6 +345,17 @@ def original(change: Callable[[Original], object]) -> Builder:
     return build
 
 
+def beside(build_model: Builder, name: str, content: bytes | Callable[[], bytes]) -> Builder:
+    """A model, and a text file of these bytes at `name` in its folder."""
+
+    def build(folder):
+        build_model(folder)
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(made(content))
+
+    return build
+
+
 def manifest_text(content: bytes) -> Builder:
     def build(folder):
         (folder / "model_weights.bin").write_bytes(b"\0" * 64)
