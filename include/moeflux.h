@@ -433,8 +433,8 @@ typedef struct mf_ctx mf_ctx;
  * packed_experts, in one of the layouts of docs/formats/original.md. `vocab` is ignored.
  * The original's artifacts are packed once, into the folder moeflux_packed in `experts_dir`, or
  * moeflux_packed_2bit with 2-bit experts. That takes as much time and space as a copy; an interrupted pack
- * continues. An existing packed model is used if its shape is that of the artifacts: remove it after you
- * replace them.
+ * continues, and a call waits while another thread or process packs the same artifacts. An existing packed
+ * model is used if its shape is that of the artifacts: remove it after you replace them.
  * `experts_per_token`: 0, a negative number or one above the model's own means the model's own.
  * `use_2bit`, for the original's artifacts: nonzero takes packed_experts_2bit, which must exist; 0 takes
  * packed_experts, or packed_experts_2bit if there is no packed_experts.

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <system_error>
 #include <thread>
 #include <utility>
 
+#include "io/file_lock.h"
 #include "pack/pack.h"
 #include "pack/plan.h"
 #include "source/original.h"
@@ -59,6 +61,23 @@ bool is_of_the_same_shape(const Manifest& packed, const SourceModel& source, con
                             });
 }
 
+// The finished packed model of `source` at `packed`; nullopt if there is none yet.
+Result<std::optional<PackedModel>> open_finished(FileSystem& files, const fs::path& packed,
+                                                 const SourceModel& source, const PackOptions& options) {
+  MF_TRY(const bool finished, PackedModel::is_at(files, packed));
+  if (!finished) return std::optional<PackedModel>();
+  MF_TRY(PackedModel model, PackedModel::open(files, packed));
+  MF_TRY(const PackPlan plan, plan_pack(source, options));
+  if (!is_of_the_same_shape(model.manifest(), source, plan))
+    return Error(ErrorCode::invalid_argument,
+                 fmt::format("{}: is the packed model of other artifacts; remove it", packed.string()));
+  if (model.config().end_tokens.empty() && !source.config().end_tokens.empty())
+    return Error(ErrorCode::invalid_argument,
+                 fmt::format("{}: was packed when no end tokens were known, now there are {}; remove it",
+                             packed.string(), source.config().end_tokens.size()));
+  return std::optional(std::move(model));
+}
+
 }  // namespace
 
 std::string folder_name(const fs::path& path) {
@@ -75,22 +94,17 @@ Result<PackedOriginals> pack_originals(FileSystem& files, const ArtifactPaths& a
   const fs::path packed = artifacts.experts_dir / (reads_4bit ? kPackedOriginals : kPackedOriginals2bit);
 
   const PackOptions options{{}, std::max(1u, std::thread::hardware_concurrency()), {}, cancel};
-  MF_TRY(const bool finished, PackedModel::is_at(files, packed));
-  if (finished) {
-    MF_TRY(PackedModel model, PackedModel::open(files, packed));
-    MF_TRY(const PackPlan plan, plan_pack(source, options));
-    if (!is_of_the_same_shape(model.manifest(), source, plan))
-      return Error(ErrorCode::invalid_argument,
-                   fmt::format("{}: is the packed model of other artifacts; remove it", packed.string()));
-    if (model.config().end_tokens.empty() && !source.config().end_tokens.empty())
-      return Error(ErrorCode::invalid_argument,
-                   fmt::format("{}: was packed when no end tokens were known, now there are {}; remove it",
-                               packed.string(), source.config().end_tokens.size()));
-    return PackedOriginals{std::move(model), folder_name(source.path())};
-  }
+  const auto finished = [&] { return open_finished(files, packed, source, options); };
+  MF_TRY(std::optional<PackedModel> model, finished());
+  if (model) return PackedOriginals{*std::move(model), folder_name(source.path())};
+  fs::path lock_path = packed;
+  lock_path += ".lock";
+  MF_TRY(const FileLock lock, FileLock::acquire(lock_path));
+  MF_TRY(model, finished());  // by the process that held the lock
+  if (model) return PackedOriginals{*std::move(model), folder_name(source.path())};
   MF_TRY_STATUS(pack(source, files, files, packed, options, progress));
-  MF_TRY(PackedModel model, PackedModel::open(files, packed));
-  return PackedOriginals{std::move(model), folder_name(source.path())};
+  MF_TRY(PackedModel written, PackedModel::open(files, packed));
+  return PackedOriginals{std::move(written), folder_name(source.path())};
 }
 
 }  // namespace moeflux

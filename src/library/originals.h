@@ -3,7 +3,8 @@
 //
 // The engine runs only the packed format, so the artifacts are packed once before they are opened, into a
 // folder beside the experts, of which there is one for each choice of experts. Blocks until done or
-// cancelled; a pack that was interrupted is continued. One thread at a time for the same artifacts.
+// cancelled; a pack that was interrupted is continued. If several threads or processes open the same
+// artifacts, the first packs them and the others wait, which cannot be cancelled.
 
 #include <atomic>
 #include <filesystem>

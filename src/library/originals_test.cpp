@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <filesystem>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -168,6 +170,23 @@ TEST_F(PackingOriginals, CanBeCancelledAndContinued) {
     EXPECT_EQ(reports.back().done_bytes, reports.back().total_bytes);
     cancel_at = at;
   }
+}
+
+TEST_F(PackingOriginals, InTwoThreadsHappensOnce) {
+  std::array<std::uint64_t, 2> packed_bytes{};
+  const auto open = [&](std::size_t which) {
+    PosixFileSystem own_disk;
+    const auto packed = pack_originals(
+        own_disk,
+        {temporary / "model/artifacts/model_weights.bin", temporary / "model/artifacts/model_weights.json",
+         temporary / "model/root", false},
+        [&](const PackProgress& progress) { packed_bytes[which] = progress.done_bytes; }, nullptr);
+    EXPECT_TRUE(packed) << packed.error().message();
+  };
+  std::thread other(open, 1);
+  open(0);
+  other.join();
+  EXPECT_TRUE((packed_bytes[0] == 0) != (packed_bytes[1] == 0));
 }
 
 TEST_F(PackingOriginals, DoesNotBeginIfItIsCancelledBefore) {
