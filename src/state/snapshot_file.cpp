@@ -9,7 +9,8 @@
 
 #include "base/check.h"
 #include "base/memory/aligned_buffer.h"
-#include "state/original_keys.h"
+#include "state/original_snapshot.h"
+#include "state/snapshot_parts.h"
 
 namespace moeflux {
 namespace {
@@ -17,38 +18,6 @@ namespace {
 constexpr std::size_t kHeaderBytes = 64;
 constexpr std::size_t kChecksumBytes = 8;
 constexpr std::size_t kFloat = sizeof(float);
-
-template <class T>
-T word_at(std::span<const std::byte> bytes, std::size_t offset) {
-  T value;
-  std::memcpy(&value, bytes.data() + offset, sizeof value);
-  return value;
-}
-
-// The keys or the values of a layer. `heads` is 0 for a layer without them.
-struct Part {
-  float* KvBlock::*rows;
-  std::size_t heads, words;  // words per row
-
-  std::size_t bytes(std::uint32_t positions) const { return positions * heads * words * kFloat; }
-  // The layout of a block is [heads][positions][words].
-  float* row(std::span<const KvBlock> blocks, std::uint32_t position, std::size_t head) const {
-    return blocks[position / kKvBlockPositions].*rows +
-           (head * kKvBlockPositions + position % kKvBlockPositions) * words;
-  }
-};
-Part keys_of(const KvShape& shape) { return {&KvBlock::keys, shape.heads, shape.key_row_words()}; }
-Part values_of(const KvShape& shape) { return {&KvBlock::values, shape.heads, shape.value_row_words()}; }
-
-// Words per position of a layer's keys and values.
-std::uint64_t row_words(const KvShape& shape) {
-  return std::uint64_t{shape.heads} * (shape.key_row_words() + shape.value_row_words());
-}
-
-std::uint64_t layer_bytes(const StateShape& shape, std::size_t layer, std::uint64_t positions) {
-  const RecurrentShape& recurrent = shape.recurrent[layer];
-  return (positions * row_words(shape.kv[layer]) + recurrent.conv_size + recurrent.delta_size()) * kFloat;
-}
 
 // ---- Writing ----------------------------------------------------------------------------------------------
 
@@ -93,7 +62,8 @@ class Writer {
 };
 
 // Writes [positions][heads][words].
-Status put_rows(Writer& writer, std::span<const KvBlock> blocks, const Part& part, std::uint32_t positions) {
+Status put_rows(Writer& writer, std::span<const KvBlock> blocks, const KvPart& part,
+                std::uint32_t positions) {
   if (part.bytes(1) == 0) return {};
   for (std::uint32_t position = 0; position < positions; ++position)
     for (std::size_t head = 0; head < part.heads; ++head)
@@ -118,17 +88,6 @@ Status put_recurrent(Writer& writer, const RecurrentShape& shape, const float* r
 
 // ---- Reading ----------------------------------------------------------------------------------------------
 
-// Reads what put_rows() wrote. Returns the bytes after it.
-std::span<const std::byte> take_rows(std::span<const std::byte> bytes, std::span<const KvBlock> blocks,
-                                     const Part& part, std::uint32_t positions) {
-  if (part.bytes(1) == 0) return bytes;
-  const std::byte* from = bytes.data();
-  for (std::uint32_t position = 0; position < positions; ++position)
-    for (std::size_t head = 0; head < part.heads; ++head, from += part.words * kFloat)
-      std::memcpy(part.row(blocks, position, head), from, part.words * kFloat);
-  return bytes.subspan(part.bytes(positions));
-}
-
 // Reads what put_recurrent() wrote. Returns the bytes after it.
 std::span<const std::byte> take_recurrent(std::span<const std::byte> bytes, const RecurrentShape& shape,
                                           float* recurrent) {
@@ -147,57 +106,36 @@ std::span<const std::byte> take_recurrent(std::span<const std::byte> bytes, cons
   return bytes;
 }
 
-// The pool of the blocks, and what keeps it alive.
-struct OwnedPool {
-  BlockPool& pool;
-  std::shared_ptr<const void> owner;
-};
-
-// Contents with acquired blocks for `positions` positions.
-Result<std::shared_ptr<Snapshot::Contents>> empty_contents(const StateShape& shape, const OwnedPool& from,
-                                                           std::uint32_t positions) {
-  auto contents = std::make_shared<Snapshot::Contents>();
-  contents->owner = from.owner;
-  contents->position = positions;
-  contents->blocks.resize(shape.kv.size());
-  for (std::size_t layer = 0; layer < shape.kv.size(); ++layer) {
-    const KvShape& kv = shape.kv[layer];
-    if (kv.heads == 0) continue;
-    for (std::size_t b = 0; b < kv_blocks_for(positions); ++b) {
-      MF_TRY(BlockRef memory, from.pool.acquire(kv.block_bytes()));
-      memory.set_filled(static_cast<std::uint32_t>(
-          std::min<std::uint64_t>(kKvBlockPositions, positions - b * std::uint64_t{kKvBlockPositions})));
-      float* const keys = memory.data();
-      float* const values = kv.value_dim == 0 ? nullptr : keys + kv.key_words();
-      contents->blocks[layer].push_back({std::move(memory), keys, values});
-    }
+// The tokens of the positions [begin, end), which `bytes` begin with.
+Result<std::vector<TokenId>> tokens_at(std::span<const std::byte> bytes, std::uint32_t begin,
+                                       std::uint32_t end, std::uint32_t vocabulary) {
+  std::vector<TokenId> tokens;
+  tokens.reserve(end - begin);
+  for (std::uint32_t i = begin; i < end; ++i) {
+    const auto token = word_at<std::uint32_t>(bytes, (i - begin) * sizeof(std::uint32_t));
+    if (token >= vocabulary)
+      return snapshot_error(
+          ErrorCode::token_out_of_range,
+          fmt::format("token at position {}: expected an id below {}, found {}", i, vocabulary, token));
+    tokens.emplace_back(token);
   }
-  if (shape.recurrent_size != 0) {
-    MF_TRY(contents->recurrent, from.pool.acquire(shape.recurrent_bytes()));
-  }
-  return contents;
-}
-
-Error wrong(ErrorCode code, std::string message) { return Error(code, "snapshot: " + std::move(message)); }
-
-Error shape_mismatch(std::string_view field, std::int64_t found, std::int64_t expected) {
-  return wrong(ErrorCode::shape_mismatch,
-               fmt::format("{}: expected {} (from the model), found {}", field, expected, found));
+  return tokens;
 }
 
 // Version 3.
 Result<Snapshot> read_own(std::span<const std::byte> bytes, const StateShape& shape, std::uint32_t vocabulary,
                           const SnapshotIdentity& identity, const OwnedPool& pool, std::uint32_t context) {
   if (bytes.size() < kHeaderBytes + kChecksumBytes)
-    return wrong(ErrorCode::buffer_too_small, fmt::format("expected at least {} bytes, found {}",
-                                                          kHeaderBytes + kChecksumBytes, bytes.size()));
+    return snapshot_error(
+        ErrorCode::buffer_too_small,
+        fmt::format("expected at least {} bytes, found {}", kHeaderBytes + kChecksumBytes, bytes.size()));
   const auto word = [&](std::size_t offset) { return word_at<std::uint32_t>(bytes, offset); };
   const std::uint64_t size = word_at<std::uint64_t>(bytes, 8);
   if (std::memcmp(bytes.data() + 16, identity.fingerprint.bytes.data(), 16) != 0)
-    return wrong(ErrorCode::wrong_model, "it belongs to another model: the fingerprints differ");
+    return snapshot_error(ErrorCode::wrong_model, "it belongs to another model: the fingerprints differ");
   const SnapshotIdentity found{identity.fingerprint, word(32), word(36), word(40), word(44)};
   if (found != identity)
-    return wrong(
+    return snapshot_error(
         ErrorCode::wrong_numerics,
         fmt::format(
             "arithmetic: expected law {}, precision {}, {} experts per token, kv dtype {}; found law {}, "
@@ -208,43 +146,40 @@ Result<Snapshot> read_own(std::span<const std::byte> bytes, const StateShape& sh
     return shape_mismatch("the number of layers", word(48), static_cast<std::int64_t>(shape.kv.size()));
   const std::uint32_t position = word(52), tokens_begin = word(56);
   if (position > context)
-    return wrong(ErrorCode::length_overflow,
-                 fmt::format("position {} is beyond the context of {} positions", position, context));
+    return snapshot_error(
+        ErrorCode::length_overflow,
+        fmt::format("position {} is beyond the context of {} positions", position, context));
   if (tokens_begin > position)
-    return wrong(
+    return snapshot_error(
         ErrorCode::shape_mismatch,
         fmt::format("first known token: expected at most position {}, found {}", position, tokens_begin));
   if (word(60) != 0)
-    return wrong(ErrorCode::shape_mismatch, fmt::format("word at byte 60: expected 0, found {}", word(60)));
+    return snapshot_error(ErrorCode::shape_mismatch,
+                          fmt::format("word at byte 60: expected 0, found {}", word(60)));
 
   std::uint64_t need = kHeaderBytes + std::uint64_t{position - tokens_begin} * sizeof(std::uint32_t);
   for (std::size_t layer = 0; layer < shape.kv.size(); ++layer) {
     need += layer_bytes(shape, layer, position);
     if (need + kChecksumBytes > bytes.size())
-      return wrong(ErrorCode::truncated, fmt::format("layer {}: expected data up to byte {}, found {} bytes",
-                                                     layer, need, bytes.size() - kChecksumBytes));
+      return snapshot_error(ErrorCode::truncated,
+                            fmt::format("layer {}: expected data up to byte {}, found {} bytes", layer, need,
+                                        bytes.size() - kChecksumBytes));
   }
   need += kChecksumBytes;
   if (size != need || bytes.size() != need)
-    return wrong(ErrorCode::trailing_bytes,
-                 fmt::format("expected {} bytes, found {}; its header says {}", need, bytes.size(), size));
+    return snapshot_error(
+        ErrorCode::trailing_bytes,
+        fmt::format("expected {} bytes, found {}; its header says {}", need, bytes.size(), size));
   if (checksum_of(bytes.first(need - kChecksumBytes)) != word_at<std::uint64_t>(bytes, need - kChecksumBytes))
-    return wrong(ErrorCode::bad_checksum, "the checksum differs: the file is damaged");
+    return snapshot_error(ErrorCode::bad_checksum, "the checksum differs: the file is damaged");
 
-  std::size_t at = kHeaderBytes;
-  std::vector<TokenId> tokens;
-  tokens.reserve(position - tokens_begin);
-  for (std::uint32_t i = tokens_begin; i < position; ++i, at += sizeof(std::uint32_t)) {
-    if (word(at) >= vocabulary)
-      return wrong(
-          ErrorCode::token_out_of_range,
-          fmt::format("token at position {}: expected an id below {}, found {}", i, vocabulary, word(at)));
-    tokens.emplace_back(word(at));
-  }
+  MF_TRY(std::vector<TokenId> tokens,
+         tokens_at(bytes.subspan(kHeaderBytes), tokens_begin, position, vocabulary));
   MF_TRY(const auto contents, empty_contents(shape, pool, position));
   contents->tokens_begin = tokens_begin;
   contents->tokens = std::move(tokens);
-  std::span<const std::byte> rest = bytes.subspan(at);
+  std::span<const std::byte> rest =
+      bytes.subspan(kHeaderBytes + contents->tokens.size() * sizeof(std::uint32_t));
   for (std::size_t layer = 0; layer < shape.kv.size(); ++layer) {
     const KvShape& kv = shape.kv[layer];
     rest = take_rows(rest, contents->blocks[layer], keys_of(kv), position);
@@ -253,180 +188,6 @@ Result<Snapshot> read_own(std::span<const std::byte> bytes, const StateShape& sh
   }
   return Snapshot(contents);
 }
-
-// Versions 1 and 2.
-
-struct OriginalHeader {
-  std::vector<std::pair<std::string_view, std::uint64_t>> expected;  // from word 2 on
-};
-
-// The header that a file of the original must have for this model.
-OriginalHeader original_header(const ModelConfig& config, const StateShape& shape, std::uint32_t version) {
-  std::uint64_t interval = 1, kv_heads = 0, head_dim = 0, conv = 0, delta = 0, latent = 0, rope = 0;
-  bool has_attention = false;
-  for (std::size_t i = 0; i < config.layers.size(); ++i) {
-    const MixerConfig& mixer = config.layers[i].mixer;
-    if (const auto* attention = std::get_if<GatedAttentionConfig>(&mixer);
-        attention != nullptr && !has_attention) {
-      has_attention = true;
-      interval = i + 1;
-      kv_heads = attention->kv_heads;
-      head_dim = attention->head_dim;
-    }
-    if (const auto* mla = std::get_if<MlaConfig>(&mixer)) {
-      latent = mla->latent_dim;
-      rope = mla->rope_dim;
-    }
-    conv = std::max(conv, shape.recurrent[i].conv_size * kFloat);
-    delta = std::max(delta, shape.recurrent[i].delta_size() * kFloat);
-  }
-  OriginalHeader header{{{"the number of layers", config.layers.size()},
-                         {"the distance between attention layers", interval},
-                         {"the number of kv heads", kv_heads},
-                         {"the head size", head_dim},
-                         {"the bytes of a convolution state", conv},
-                         {"the bytes of a recurrent state", delta}}};
-  if (version == 2) {
-    header.expected.emplace_back("the latent size", latent);
-    header.expected.emplace_back("the rotated size", rope);
-  }
-  // The values that the original writes for a family without these layers are unknown, so they are not
-  // compared.
-  if (latent != 0) header.expected[1].first = header.expected[2].first = header.expected[3].first = {};
-  return header;
-}
-
-class OriginalReader {
- public:
-  OriginalReader(std::span<const std::byte> bytes, const ModelConfig& config, const StateShape& shape,
-                 std::uint32_t version, std::uint32_t context)
-      : bytes_(bytes), config_(config), shape_(shape), version_(version), context_(context) {}
-
-  // Checks the whole file before anything is allocated.
-  Status check() {
-    if (version_ == 1 && has_mla())
-      return wrong(ErrorCode::bad_version,
-                   "version 1 does not support latent attention, which this model has");
-    const OriginalHeader header = original_header(config_, shape_, version_);
-    begin_ = (2 + header.expected.size()) * sizeof(std::uint32_t);
-    if (bytes_.size() < begin_)
-      return wrong(ErrorCode::buffer_too_small,
-                   fmt::format("expected a header of {} bytes, found {} bytes", begin_, bytes_.size()));
-    for (std::size_t i = 0; i < header.expected.size(); ++i) {
-      const auto found = word_at<std::uint32_t>(bytes_, (2 + i) * sizeof(std::uint32_t));
-      const auto& [field, expected] = header.expected[i];
-      if (!field.empty() && found != expected)
-        return shape_mismatch(field, found, static_cast<std::int64_t>(expected));
-    }
-    std::uint64_t at = begin_;
-    for (std::size_t layer = 0; layer < shape_.kv.size(); ++layer) {
-      if (shape_.kv[layer].heads != 0) {
-        MF_TRY_STATUS(need(layer, at, sizeof(std::int32_t)));
-        const auto length = word_at<std::int32_t>(bytes_, at);
-        MF_TRY_STATUS(check_length(layer, length));
-        at += sizeof(std::int32_t);
-      }
-      const std::uint64_t size = layer_bytes(shape_, layer, positions_);
-      MF_TRY_STATUS(need(layer, at, size));
-      at += size;
-    }
-    if (at != bytes_.size())
-      return wrong(ErrorCode::trailing_bytes,
-                   fmt::format("{} bytes follow the last layer", bytes_.size() - at));
-    return {};
-  }
-
-  // Requires: check() succeeded.
-  Result<Snapshot> read(const OwnedPool& pool) const {
-    MF_TRY(const auto contents, empty_contents(shape_, pool, positions_));
-    contents->tokens_begin = positions_;  // the original stores no tokens
-    std::size_t at = begin_;
-    for (std::size_t layer = 0; layer < shape_.kv.size(); ++layer) {
-      const KvShape& kv = shape_.kv[layer];
-      if (kv.heads != 0) at += sizeof(std::int32_t);
-      if (const auto* mla = std::get_if<MlaConfig>(&config_.layers[layer].mixer))
-        read_latents(*mla, at, contents->blocks[layer], positions_);
-      else if (kv.heads != 0)
-        read_attention(kv, at, contents->blocks[layer], positions_);
-      else
-        read_recurrent(layer, at, contents->recurrent.data());
-      at += layer_bytes(shape_, layer, positions_);
-    }
-    convert_original_keys(config_, contents->blocks, positions_);
-    return Snapshot(contents);
-  }
-
- private:
-  bool has_mla() const {
-    return std::ranges::any_of(config_.layers, [](const LayerConfig& layer) {
-      return std::holds_alternative<MlaConfig>(layer.mixer);
-    });
-  }
-
-  Status need(std::size_t layer, std::uint64_t at, std::uint64_t size) const {
-    if (size <= bytes_.size() - at) return {};
-    return wrong(ErrorCode::truncated,
-                 fmt::format("layer {}: expected {} bytes, found {}", layer, size, bytes_.size() - at));
-  }
-
-  Status check_length(std::size_t layer, std::int32_t length) {
-    if (length < 0)
-      return wrong(ErrorCode::negative_length,
-                   fmt::format("layer {}: the number of positions is {}", layer, length));
-    const auto positions = static_cast<std::uint32_t>(length);
-    if (positions > context_)
-      return wrong(ErrorCode::length_overflow,
-                   fmt::format("layer {}: expected at most {} positions (the context), found {}", layer,
-                               context_, positions));
-    if (has_length_ && positions != positions_)
-      return wrong(ErrorCode::unequal_lengths,
-                   fmt::format("layer {}: expected {} positions like the layers before it, found {}", layer,
-                               positions_, positions));
-    has_length_ = true;
-    positions_ = positions;
-    return {};
-  }
-
-  void read_attention(const KvShape& kv, std::size_t at, std::span<const KvBlock> blocks,
-                      std::uint32_t positions) const {
-    const auto values = take_rows(bytes_.subspan(at), blocks, keys_of(kv), positions);
-    take_rows(values, blocks, values_of(kv), positions);
-  }
-
-  // The file has the latents of all positions, then the keys of all positions, which the original has
-  // rotated; a block has both per position.
-  void read_latents(const MlaConfig& mla, std::size_t at, std::span<const KvBlock> blocks,
-                    std::uint32_t positions) const {
-    const std::size_t latent = mla.latent_dim, rope = mla.rope_dim, key = latent + rope;
-    const std::byte* const latents = bytes_.data() + at;
-    const std::byte* const rotated = latents + positions * latent * kFloat;
-    for (std::size_t p = 0; p < positions; ++p) {
-      float* const row = blocks[p / kKvBlockPositions].keys + p % kKvBlockPositions * key;
-      std::memcpy(row, latents + p * latent * kFloat, latent * kFloat);
-      std::memcpy(row + latent, rotated + p * rope * kFloat, rope * kFloat);
-    }
-  }
-
-  void read_recurrent(std::size_t layer, std::size_t at, float* recurrent) const {
-    const RecurrentShape& place = shape_.recurrent[layer];
-    std::memcpy(recurrent + place.conv_offset, bytes_.data() + at, place.conv_size * kFloat);
-    const std::byte* from = bytes_.data() + at + place.conv_size * kFloat;
-    float* to = recurrent + place.delta_offset;
-    const DeltaStateShape& head = place.delta_head;
-    for (std::size_t h = 0; h < place.value_heads; ++h, to += head.size())
-      for (std::size_t v = 0; v < head.value_dim; ++v)
-        for (std::size_t k = 0; k < head.key_dim; ++k, from += kFloat)
-          std::memcpy(to + head.place(k, v), from, kFloat);
-  }
-
-  std::span<const std::byte> bytes_;
-  const ModelConfig& config_;
-  const StateShape& shape_;
-  const std::uint32_t version_, context_;
-  std::size_t begin_ = 0;
-  std::uint32_t positions_ = 0;  // the same for every layer that has a length
-  bool has_length_ = false;
-};
 
 }  // namespace
 
@@ -474,23 +235,23 @@ Result<Snapshot> read_snapshot(std::span<const std::byte> bytes, const ModelConf
                                std::shared_ptr<const void> owner) {
   constexpr std::size_t kPrefixBytes = 2 * sizeof(std::uint32_t);
   if (bytes.size() < kPrefixBytes)
-    return wrong(ErrorCode::buffer_too_small,
-                 fmt::format("expected at least {} bytes, found {}", kPrefixBytes, bytes.size()));
+    return snapshot_error(ErrorCode::buffer_too_small,
+                          fmt::format("expected at least {} bytes, found {}", kPrefixBytes, bytes.size()));
   const auto magic = word_at<std::uint32_t>(bytes, 0), version = word_at<std::uint32_t>(bytes, 4);
   if (magic != kSnapshotMagic)
-    return wrong(ErrorCode::bad_magic,
-                 fmt::format("magic number: expected {:08x}, found {:08x}", kSnapshotMagic, magic));
+    return snapshot_error(ErrorCode::bad_magic,
+                          fmt::format("magic number: expected {:08x}, found {:08x}", kSnapshotMagic, magic));
   const StateShape shape = state_shape_of(config, static_cast<KvDtype>(identity.kv_dtype));
   if (version == kSnapshotVersion)
     return read_own(bytes, shape, config.vocabulary, identity, {pool, std::move(owner)}, context);
   if (version != 1 && version != 2)
-    return wrong(ErrorCode::bad_version, fmt::format("version: expected 1, 2 or 3, found {}", version));
+    return snapshot_error(ErrorCode::bad_version,
+                          fmt::format("version: expected 1, 2 or 3, found {}", version));
   if (identity.kv_dtype != static_cast<std::uint32_t>(KvDtype::f32))
-    return wrong(ErrorCode::wrong_numerics,
-                 "versions 1 and 2 store keys and values as f32; this engine uses a smaller kv dtype");
-  OriginalReader reader(bytes, config, shape, version, context);
-  MF_TRY_STATUS(reader.check());
-  return reader.read({pool, std::move(owner)});
+    return snapshot_error(
+        ErrorCode::wrong_numerics,
+        "versions 1 and 2 store keys and values as f32; this engine uses a smaller kv dtype");
+  return read_original_snapshot(bytes, version, config, shape, {pool, std::move(owner)}, context);
 }
 
 }  // namespace moeflux
