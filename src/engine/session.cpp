@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/sizes.h"
 #include "io/atomic_file.h"
+#include "io/memory_file.h"
 
 namespace moeflux {
 
@@ -246,29 +247,22 @@ std::uint64_t Session::saved_bytes() const {
   return snapshot_bytes(state_.shape(), position(), tokens().size());
 }
 
-Status Session::load(std::span<const std::byte> bytes) {
-  MF_TRY(const Snapshot read, read_snapshot(bytes, engine_->config(), engine_->snapshot_identity(),
-                                            engine_->state_pool(), context(), engine_));
-  return restore(read);
-}
+Status Session::load(std::span<const std::byte> bytes) { return load(MemoryFile(bytes)); }
 
 Status Session::load(FileSystem& files, const std::filesystem::path& path) {
   MF_TRY(const auto file, files.open_read(path));
-  MF_TRY(const std::uint64_t size, file->size());
-  // If the file is longer than any snapshot of this context, reads only that many bytes: the header usually
-  // explains why.
-  const std::uint64_t most = largest_snapshot_bytes(state_.shape(), context());
-  MF_TRY(HugeBuffer buffer, HugeBuffer::create(std::min(size, most)));
-  MF_TRY_STATUS(file->read_exactly(0, buffer.bytes()));
-  Result<Snapshot> read =
-      read_snapshot(std::as_const(buffer).bytes(), engine_->config(), engine_->snapshot_identity(),
-                    engine_->state_pool(), context(), engine_);
-  if (!read) return std::move(read).error().during(fmt::format("loading '{}'", path.native()));
-  if (size > most)
-    return Error(
-        ErrorCode::trailing_bytes,
-        fmt::format("'{}' has {} bytes; a snapshot of this model has at most {}", path.native(), size, most));
-  return restore(*read);
+  Status loaded = load(*file);
+  if (!loaded) return std::move(loaded).error().during(fmt::format("loading '{}'", path.native()));
+  return {};
+}
+
+Status Session::load(const ReadFile& file) {
+  MF_TRY(const Snapshot read, read_snapshot(file, {.config = engine_->config(),
+                                                   .identity = engine_->snapshot_identity(),
+                                                   .pool = engine_->state_pool(),
+                                                   .context = context(),
+                                                   .owner = engine_}));
+  return restore(read);
 }
 
 }  // namespace moeflux

@@ -104,7 +104,7 @@ class Session {
   Status save(FileSystem& files, const std::filesystem::path& path) const;
   Status save(SnapshotSink sink) const;
   std::uint64_t saved_bytes() const;
-  // A load that fails changes nothing.
+  // Reads such a file in pieces, into blocks. A load that fails changes nothing.
   Status load(FileSystem& files, const std::filesystem::path& path);
   Status load(std::span<const std::byte> bytes);
 
@@ -123,6 +123,7 @@ class Session {
   // Reserves memory for run_steps(). If there is too little, gives up options.checkpoint_at and then the
   // session's checkpoints, the least recently used first.
   Status reserve(std::size_t rows, ExtendOptions& options);
+  Status load(const ReadFile& file);
   std::size_t rows_per_step(const ExtendOptions& options) const;
   // Runs `tokens`, for which memory is reserved, in steps.
   Result<StepStatistics> run_steps(std::span<const TokenId> tokens, std::span<float> logits,

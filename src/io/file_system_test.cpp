@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/testing/states.h"
+#include "io/memory_file.h"
 #include "io/posix_file_system.h"
 #include "io/testing/faulty_file_system.h"
 #include "io/testing/temporary_directory.h"
@@ -163,6 +164,26 @@ TEST_F(Exists, ReturnsErrorsOtherThanNotFound) {
   ASSERT_FALSE(exists.has_value());
   EXPECT_EQ(exists.error().code(), ErrorCode::io_failed);
   EXPECT_THAT(exists, States("data.bin", "Permission denied"));
+}
+
+TEST(MemoryFile, IsReadLikeAFileOfItsBytes) {
+  const std::string_view text = "0123456789";
+  const MemoryFile file(std::as_bytes(std::span(text)));
+  EXPECT_EQ(*file.size(), 10u);
+  EXPECT_EQ(text_at(file, 0, 10), text);
+  EXPECT_EQ(text_at(file, 7, 3), "789");
+  EXPECT_THAT(text_at(file, 7, 4), States("bytes in memory", "4 bytes", "offset 7", "found 3"));
+  std::array<std::byte, 4> out{};
+  EXPECT_EQ(*file.read_some(8, out), 2u);
+  for (const std::uint64_t offset : {std::uint64_t{10}, ~std::uint64_t{0}})
+    EXPECT_EQ(*file.read_some(offset, out), 0u);
+}
+
+TEST(MemoryFile, MayBeEmpty) {
+  const MemoryFile file({});
+  EXPECT_EQ(*file.size(), 0u);
+  std::array<std::byte, 4> out{};
+  EXPECT_EQ(*file.read_some(0, out), 0u);
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -55,9 +55,14 @@ OriginalHeader original_header(const ModelConfig& config, const StateShape& shap
 
 class OriginalReader {
  public:
-  OriginalReader(std::span<const std::byte> bytes, const ModelConfig& config, const StateShape& shape,
-                 std::uint32_t version, std::uint32_t context)
-      : bytes_(bytes), config_(config), shape_(shape), version_(version), context_(context) {}
+  OriginalReader(const ReadFile& file, std::uint64_t file_bytes, const ModelConfig& config,
+                 const StateShape& shape, std::uint32_t version, std::uint32_t context)
+      : file_(file),
+        file_bytes_(file_bytes),
+        config_(config),
+        shape_(shape),
+        version_(version),
+        context_(context) {}
 
   // Checks the whole file before anything is allocated.
   Status check() {
@@ -66,12 +71,12 @@ class OriginalReader {
                             "version 1 does not support latent attention, which this model has");
     const OriginalHeader header = original_header(config_, shape_, version_);
     begin_ = (2 + header.expected.size()) * sizeof(std::uint32_t);
-    if (bytes_.size() < begin_)
+    if (file_bytes_ < begin_)
       return snapshot_error(
           ErrorCode::buffer_too_small,
-          fmt::format("expected a header of {} bytes, found {} bytes", begin_, bytes_.size()));
+          fmt::format("expected a header of {} bytes, found {} bytes", begin_, file_bytes_));
     for (std::size_t i = 0; i < header.expected.size(); ++i) {
-      const auto found = word_at<std::uint32_t>(bytes_, (2 + i) * sizeof(std::uint32_t));
+      MF_TRY(const auto found, word_at<std::uint32_t>((2 + i) * sizeof(std::uint32_t)));
       const auto& [field, expected] = header.expected[i];
       if (!field.empty() && found != expected)
         return shape_mismatch(field, found, static_cast<std::int64_t>(expected));
@@ -80,7 +85,7 @@ class OriginalReader {
     for (std::size_t layer = 0; layer < shape_.kv.size(); ++layer) {
       if (shape_.kv[layer].heads != 0) {
         MF_TRY_STATUS(need(layer, at, sizeof(std::int32_t)));
-        const auto length = word_at<std::int32_t>(bytes_, at);
+        MF_TRY(const auto length, word_at<std::int32_t>(at));
         MF_TRY_STATUS(check_length(layer, length));
         at += sizeof(std::int32_t);
       }
@@ -88,9 +93,9 @@ class OriginalReader {
       MF_TRY_STATUS(need(layer, at, size));
       at += size;
     }
-    if (at != bytes_.size())
+    if (at != file_bytes_)
       return snapshot_error(ErrorCode::trailing_bytes,
-                            fmt::format("{} bytes follow the last layer", bytes_.size() - at));
+                            fmt::format("{} bytes follow the last layer", file_bytes_ - at));
     return {};
   }
 
@@ -98,17 +103,16 @@ class OriginalReader {
   Result<Snapshot> read(const OwnedPool& pool) const {
     MF_TRY(const auto contents, empty_contents(shape_, pool, positions_));
     contents->tokens_begin = positions_;  // the original stores no tokens
-    std::size_t at = begin_;
+    PieceReader in(file_, begin_, file_bytes_);
     for (std::size_t layer = 0; layer < shape_.kv.size(); ++layer) {
       const KvShape& kv = shape_.kv[layer];
-      if (kv.heads != 0) at += sizeof(std::int32_t);
+      if (kv.heads != 0) MF_TRY_STATUS(in.skip(sizeof(std::int32_t)));
       if (const auto* mla = std::get_if<MlaConfig>(&config_.layers[layer].mixer))
-        read_latents(*mla, at, contents->blocks[layer], positions_);
+        MF_TRY_STATUS(read_latents(in, *mla, contents->blocks[layer], positions_));
       else if (kv.heads != 0)
-        read_attention(kv, at, contents->blocks[layer], positions_);
+        MF_TRY_STATUS(read_attention(in, kv, contents->blocks[layer], positions_));
       else
-        read_recurrent(layer, at, contents->recurrent.data());
-      at += layer_bytes(shape_, layer, positions_);
+        MF_TRY_STATUS(read_recurrent(in, layer, contents->recurrent.data()));
     }
     convert_original_keys(config_, contents->blocks, positions_);
     return Snapshot(contents);
@@ -121,10 +125,17 @@ class OriginalReader {
     });
   }
 
+  template <class T>
+  Result<T> word_at(std::uint64_t offset) const {
+    T word{};
+    MF_TRY_STATUS(file_.read_exactly(offset, std::as_writable_bytes(std::span(&word, 1))));
+    return word;
+  }
+
   Status need(std::size_t layer, std::uint64_t at, std::uint64_t size) const {
-    if (size <= bytes_.size() - at) return {};
+    if (size <= file_bytes_ - at) return {};
     return snapshot_error(ErrorCode::truncated, fmt::format("layer {}: expected {} bytes, found {}", layer,
-                                                            size, bytes_.size() - at));
+                                                            size, file_bytes_ - at));
   }
 
   Status check_length(std::size_t layer, std::int32_t length) {
@@ -145,53 +156,55 @@ class OriginalReader {
     return {};
   }
 
-  void read_attention(const KvShape& kv, std::size_t at, std::span<const KvBlock> blocks,
-                      std::uint32_t positions) const {
-    const auto values = take_rows(bytes_.subspan(at), blocks, keys_of(kv), positions);
-    take_rows(values, blocks, values_of(kv), positions);
+  static Status read_attention(PieceReader& in, const KvShape& kv, std::span<const KvBlock> blocks,
+                               std::uint32_t positions) {
+    MF_TRY_STATUS(take_rows(in, blocks, keys_of(kv), positions));
+    return take_rows(in, blocks, values_of(kv), positions);
   }
 
   // The file has the latents of all positions, then the keys of all positions, which the original has
   // rotated; a block has both per position.
-  void read_latents(const MlaConfig& mla, std::size_t at, std::span<const KvBlock> blocks,
-                    std::uint32_t positions) const {
+  static Status read_latents(PieceReader& in, const MlaConfig& mla, std::span<const KvBlock> blocks,
+                             std::uint32_t positions) {
     const std::size_t latent = mla.latent_dim, rope = mla.rope_dim, key = latent + rope;
-    const std::byte* const latents = bytes_.data() + at;
-    const std::byte* const rotated = latents + positions * latent * sizeof(float);
-    for (std::size_t p = 0; p < positions; ++p) {
-      float* const row = blocks[p / kKvBlockPositions].keys + p % kKvBlockPositions * key;
-      std::memcpy(row, latents + p * latent * sizeof(float), latent * sizeof(float));
-      std::memcpy(row + latent, rotated + p * rope * sizeof(float), rope * sizeof(float));
-    }
+    const auto row = [&](std::size_t p) {
+      return blocks[p / kKvBlockPositions].keys + p % kKvBlockPositions * key;
+    };
+    for (std::size_t p = 0; p < positions; ++p) MF_TRY_STATUS(take_floats(in, {row(p), latent}));
+    for (std::size_t p = 0; p < positions; ++p) MF_TRY_STATUS(take_floats(in, {row(p) + latent, rope}));
+    return {};
   }
 
-  void read_recurrent(std::size_t layer, std::size_t at, float* recurrent) const {
+  Status read_recurrent(PieceReader& in, std::size_t layer, float* recurrent) const {
     const RecurrentShape& place = shape_.recurrent[layer];
-    std::memcpy(recurrent + place.conv_offset, bytes_.data() + at, place.conv_size * sizeof(float));
-    const std::byte* from = bytes_.data() + at + place.conv_size * sizeof(float);
+    MF_TRY_STATUS(take_floats(in, {recurrent + place.conv_offset, place.conv_size}));
     float* to = recurrent + place.delta_offset;
     const DeltaStateShape& head = place.delta_head;
+    std::vector<float> keys(head.key_dim);
     for (std::size_t h = 0; h < place.value_heads; ++h, to += head.size())
-      for (std::size_t v = 0; v < head.value_dim; ++v)
-        for (std::size_t k = 0; k < head.key_dim; ++k, from += sizeof(float))
-          std::memcpy(to + head.place(k, v), from, sizeof(float));
+      for (std::size_t v = 0; v < head.value_dim; ++v) {
+        MF_TRY_STATUS(take_floats(in, keys));
+        for (std::size_t k = 0; k < head.key_dim; ++k) to[head.place(k, v)] = keys[k];
+      }
+    return {};
   }
 
-  std::span<const std::byte> bytes_;
+  const ReadFile& file_;
+  const std::uint64_t file_bytes_;
   const ModelConfig& config_;
   const StateShape& shape_;
   const std::uint32_t version_, context_;
-  std::size_t begin_ = 0;
+  std::uint64_t begin_ = 0;
   std::uint32_t positions_ = 0;  // the same for every layer that has a length
   bool has_length_ = false;
 };
 
 }  // namespace
 
-Result<Snapshot> read_original_snapshot(std::span<const std::byte> bytes, std::uint32_t version,
+Result<Snapshot> read_original_snapshot(const ReadFile& file, std::uint64_t file_bytes, std::uint32_t version,
                                         const ModelConfig& config, const StateShape& shape,
                                         const OwnedPool& pool, std::uint32_t context) {
-  OriginalReader reader(bytes, config, shape, version, context);
+  OriginalReader reader(file, file_bytes, config, shape, version, context);
   MF_TRY_STATUS(reader.check());
   return reader.read(pool);
 }

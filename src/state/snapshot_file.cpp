@@ -2,24 +2,18 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <array>
-#include <cstring>
+#include <optional>
 #include <vector>
 
-#include "base/check.h"
 #include "base/memory/aligned_buffer.h"
+#include "io/memory_file.h"
 #include "state/original_snapshot.h"
+#include "state/own_snapshot.h"
+#include "state/piece_reader.h"
 #include "state/snapshot_parts.h"
 
 namespace moeflux {
 namespace {
-
-constexpr std::size_t kHeaderBytes = 64;
-constexpr std::size_t kChecksumBytes = 8;
-constexpr std::size_t kFloat = sizeof(float);
-
-// ---- Writing ----------------------------------------------------------------------------------------------
 
 // Buffers small pieces and computes the checksum of the output.
 class Writer {
@@ -86,120 +80,12 @@ Status put_recurrent(Writer& writer, const RecurrentShape& shape, const float* r
   return {};
 }
 
-// ---- Reading ----------------------------------------------------------------------------------------------
-
-// Reads what put_recurrent() wrote. Returns the bytes after it.
-std::span<const std::byte> take_recurrent(std::span<const std::byte> bytes, const RecurrentShape& shape,
-                                          float* recurrent) {
-  const auto take = [&bytes](float* to, std::size_t count) {
-    std::memcpy(to, bytes.data(), count * kFloat);
-    bytes = bytes.subspan(count * kFloat);
-  };
-  if (shape.value_heads == 0) return bytes;
-  take(recurrent + shape.conv_offset, shape.conv_size);
-  const DeltaStateShape& head = shape.delta_head;
-  float* state = recurrent + shape.delta_offset;
-  for (std::size_t h = 0; h < shape.value_heads; ++h, state += head.size())
-    for (std::size_t key = 0; key < head.key_dim; ++key)
-      for (std::size_t value = 0; value < head.value_dim; value += kDeltaStrip)
-        take(state + head.place(key, value), delta_strip_size(head.value_dim, value));
-  return bytes;
-}
-
-// The tokens of the positions [begin, end), which `bytes` begin with.
-Result<std::vector<TokenId>> tokens_at(std::span<const std::byte> bytes, std::uint32_t begin,
-                                       std::uint32_t end, std::uint32_t vocabulary) {
-  std::vector<TokenId> tokens;
-  tokens.reserve(end - begin);
-  for (std::uint32_t i = begin; i < end; ++i) {
-    const auto token = word_at<std::uint32_t>(bytes, (i - begin) * sizeof(std::uint32_t));
-    if (token >= vocabulary)
-      return snapshot_error(
-          ErrorCode::token_out_of_range,
-          fmt::format("token at position {}: expected an id below {}, found {}", i, vocabulary, token));
-    tokens.emplace_back(token);
-  }
-  return tokens;
-}
-
-// Version 3.
-Result<Snapshot> read_own(std::span<const std::byte> bytes, const StateShape& shape, std::uint32_t vocabulary,
-                          const SnapshotIdentity& identity, const OwnedPool& pool, std::uint32_t context) {
-  if (bytes.size() < kHeaderBytes + kChecksumBytes)
-    return snapshot_error(
-        ErrorCode::buffer_too_small,
-        fmt::format("expected at least {} bytes, found {}", kHeaderBytes + kChecksumBytes, bytes.size()));
-  const auto word = [&](std::size_t offset) { return word_at<std::uint32_t>(bytes, offset); };
-  const std::uint64_t size = word_at<std::uint64_t>(bytes, 8);
-  if (std::memcmp(bytes.data() + 16, identity.fingerprint.bytes.data(), 16) != 0)
-    return snapshot_error(ErrorCode::wrong_model, "it belongs to another model: the fingerprints differ");
-  const SnapshotIdentity found{identity.fingerprint, word(32), word(36), word(40), word(44)};
-  if (found != identity)
-    return snapshot_error(
-        ErrorCode::wrong_numerics,
-        fmt::format(
-            "arithmetic: expected law {}, precision {}, {} experts per token, kv dtype {}; found law {}, "
-            "precision {}, {} experts per token, kv dtype {}",
-            identity.law, identity.precision, identity.experts_per_token, identity.kv_dtype, found.law,
-            found.precision, found.experts_per_token, found.kv_dtype));
-  if (word(48) != shape.kv.size())
-    return shape_mismatch("the number of layers", word(48), static_cast<std::int64_t>(shape.kv.size()));
-  const std::uint32_t position = word(52), tokens_begin = word(56);
-  if (position > context)
-    return snapshot_error(
-        ErrorCode::length_overflow,
-        fmt::format("position {} is beyond the context of {} positions", position, context));
-  if (tokens_begin > position)
-    return snapshot_error(
-        ErrorCode::shape_mismatch,
-        fmt::format("first known token: expected at most position {}, found {}", position, tokens_begin));
-  if (word(60) != 0)
-    return snapshot_error(ErrorCode::shape_mismatch,
-                          fmt::format("word at byte 60: expected 0, found {}", word(60)));
-
-  std::uint64_t need = kHeaderBytes + std::uint64_t{position - tokens_begin} * sizeof(std::uint32_t);
-  for (std::size_t layer = 0; layer < shape.kv.size(); ++layer) {
-    need += layer_bytes(shape, layer, position);
-    if (need + kChecksumBytes > bytes.size())
-      return snapshot_error(ErrorCode::truncated,
-                            fmt::format("layer {}: expected data up to byte {}, found {} bytes", layer, need,
-                                        bytes.size() - kChecksumBytes));
-  }
-  need += kChecksumBytes;
-  if (size != need || bytes.size() != need)
-    return snapshot_error(
-        ErrorCode::trailing_bytes,
-        fmt::format("expected {} bytes, found {}; its header says {}", need, bytes.size(), size));
-  if (checksum_of(bytes.first(need - kChecksumBytes)) != word_at<std::uint64_t>(bytes, need - kChecksumBytes))
-    return snapshot_error(ErrorCode::bad_checksum, "the checksum differs: the file is damaged");
-
-  MF_TRY(std::vector<TokenId> tokens,
-         tokens_at(bytes.subspan(kHeaderBytes), tokens_begin, position, vocabulary));
-  MF_TRY(const auto contents, empty_contents(shape, pool, position));
-  contents->tokens_begin = tokens_begin;
-  contents->tokens = std::move(tokens);
-  std::span<const std::byte> rest =
-      bytes.subspan(kHeaderBytes + contents->tokens.size() * sizeof(std::uint32_t));
-  for (std::size_t layer = 0; layer < shape.kv.size(); ++layer) {
-    const KvShape& kv = shape.kv[layer];
-    rest = take_rows(rest, contents->blocks[layer], keys_of(kv), position);
-    rest = take_rows(rest, contents->blocks[layer], values_of(kv), position);
-    if (contents->recurrent) rest = take_recurrent(rest, shape.recurrent[layer], contents->recurrent.data());
-  }
-  return Snapshot(contents);
-}
-
 }  // namespace
 
 std::uint64_t snapshot_bytes(const StateShape& shape, std::uint64_t position, std::uint64_t tokens) {
-  std::uint64_t size = kHeaderBytes + tokens * sizeof(std::uint32_t) + kChecksumBytes;
+  std::uint64_t size = kSnapshotHeaderBytes + tokens * sizeof(std::uint32_t) + kSnapshotChecksumBytes;
   for (std::size_t layer = 0; layer < shape.kv.size(); ++layer) size += layer_bytes(shape, layer, position);
   return size;
-}
-
-std::uint64_t largest_snapshot_bytes(const StateShape& shape, std::uint64_t context) {
-  // Versions 1 and 2 have shorter headers and no tokens, but a length in every layer.
-  return snapshot_bytes(shape, context, context) + shape.kv.size() * sizeof(std::uint32_t);
 }
 
 Status write_snapshot(const StateShape& shape, const SnapshotIdentity& identity, const Snapshot& snapshot,
@@ -230,28 +116,33 @@ Status write_snapshot(const StateShape& shape, const SnapshotIdentity& identity,
   return writer.finish();
 }
 
-Result<Snapshot> read_snapshot(std::span<const std::byte> bytes, const ModelConfig& config,
-                               const SnapshotIdentity& identity, BlockPool& pool, std::uint32_t context,
-                               std::shared_ptr<const void> owner) {
-  constexpr std::size_t kPrefixBytes = 2 * sizeof(std::uint32_t);
-  if (bytes.size() < kPrefixBytes)
+Result<Snapshot> read_snapshot(const ReadFile& file, const SnapshotDestination& to) {
+  constexpr std::uint64_t kPrefixBytes = 2 * sizeof(std::uint32_t);
+  MF_TRY(const std::uint64_t file_bytes, file.size());
+  if (file_bytes < kPrefixBytes)
     return snapshot_error(ErrorCode::buffer_too_small,
-                          fmt::format("expected at least {} bytes, found {}", kPrefixBytes, bytes.size()));
-  const auto magic = word_at<std::uint32_t>(bytes, 0), version = word_at<std::uint32_t>(bytes, 4);
+                          fmt::format("expected at least {} bytes, found {}", kPrefixBytes, file_bytes));
+  std::optional<PieceReader> in(std::in_place, file, 0, file_bytes);
+  MF_TRY(const auto magic, in->take_word<std::uint32_t>());
+  MF_TRY(const auto version, in->take_word<std::uint32_t>());
   if (magic != kSnapshotMagic)
     return snapshot_error(ErrorCode::bad_magic,
                           fmt::format("magic number: expected {:08x}, found {:08x}", kSnapshotMagic, magic));
-  const StateShape shape = state_shape_of(config, static_cast<KvDtype>(identity.kv_dtype));
-  if (version == kSnapshotVersion)
-    return read_own(bytes, shape, config.vocabulary, identity, {pool, std::move(owner)}, context);
+  const StateShape shape = state_shape_of(to.config, static_cast<KvDtype>(to.identity.kv_dtype));
+  if (version == kSnapshotVersion) return read_own_snapshot(*in, file_bytes, shape, to);
   if (version != 1 && version != 2)
     return snapshot_error(ErrorCode::bad_version,
                           fmt::format("version: expected 1, 2 or 3, found {}", version));
-  if (identity.kv_dtype != static_cast<std::uint32_t>(KvDtype::f32))
+  if (to.identity.kv_dtype != static_cast<std::uint32_t>(KvDtype::f32))
     return snapshot_error(
         ErrorCode::wrong_numerics,
         "versions 1 and 2 store keys and values as f32; this engine uses a smaller kv dtype");
-  return read_original_snapshot(bytes, version, config, shape, {pool, std::move(owner)}, context);
+  in.reset();  // the other reader has its own piece
+  return read_original_snapshot(file, file_bytes, version, to.config, shape, {to.pool, to.owner}, to.context);
+}
+
+Result<Snapshot> read_snapshot(std::span<const std::byte> bytes, const SnapshotDestination& to) {
+  return read_snapshot(MemoryFile(bytes), to);
 }
 
 }  // namespace moeflux

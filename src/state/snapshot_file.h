@@ -1,8 +1,9 @@
 #pragma once
 // Reads and writes snapshot files (docs/formats/snapshot.md). Reads versions 1, 2 and 3; writes version 3.
 //
-// The bytes are untrusted: everything is checked before a Snapshot is created, and memory is allocated only
-// in proportion to the bytes. Thread-safe functions.
+// A file is untrusted: everything is checked before a Snapshot is returned, memory is allocated only in
+// proportion to the bytes of the file, and after an error all blocks are back in the pool. A file is read
+// into the blocks in pieces (state/piece_reader.h) and never in memory as a whole. Thread-safe functions.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,6 +13,7 @@
 #include "base/function_ref.h"
 #include "base/hash.h"
 #include "base/result.h"
+#include "io/file_system.h"
 #include "model/config.h"
 #include "state/block_pool.h"
 #include "state/snapshot.h"
@@ -20,6 +22,8 @@ namespace moeflux {
 
 inline constexpr std::uint32_t kSnapshotMagic = 0x4D464C58;
 inline constexpr std::uint32_t kSnapshotVersion = 3;
+inline constexpr std::uint64_t kSnapshotHeaderBytes = 64;
+inline constexpr std::uint64_t kSnapshotChecksumBytes = 8;
 // From the first release on, changes whenever results change.
 inline constexpr std::uint32_t kLawVersion = 2;
 
@@ -35,18 +39,20 @@ struct SnapshotIdentity {
 
 // Size of the file of a snapshot at `position` with `tokens` known tokens.
 std::uint64_t snapshot_bytes(const StateShape& shape, std::uint64_t position, std::uint64_t tokens);
-// The largest file of any version that fits into `context` positions.
-std::uint64_t largest_snapshot_bytes(const StateShape& shape, std::uint64_t context);
-
 // Passes the file to `sink` in pieces, in order. Ends with the first error of `sink`.
 using SnapshotSink = FunctionRef<Status(std::span<const std::byte>)>;
 Status write_snapshot(const StateShape& shape, const SnapshotIdentity& identity, const Snapshot& snapshot,
                       SnapshotSink sink);
 
-// Returns the snapshot in `bytes`, of at most `context` positions. Its blocks come from `pool`, which `owner`
-// keeps alive.
-Result<Snapshot> read_snapshot(std::span<const std::byte> bytes, const ModelConfig& config,
-                               const SnapshotIdentity& identity, BlockPool& pool, std::uint32_t context,
-                               std::shared_ptr<const void> owner = {});
+// What a file is read for.
+struct SnapshotDestination {
+  const ModelConfig& config;
+  SnapshotIdentity identity;               // the file must have the same
+  BlockPool& pool;                         // the blocks come from it
+  std::uint32_t context = 0;               // a snapshot has at most that many positions
+  std::shared_ptr<const void> owner = {};  // keeps the pool alive
+};
+Result<Snapshot> read_snapshot(const ReadFile& file, const SnapshotDestination& to);
+Result<Snapshot> read_snapshot(std::span<const std::byte> bytes, const SnapshotDestination& to);
 
 }  // namespace moeflux

@@ -14,6 +14,8 @@
 #include "base/sizes.h"
 #include "base/testing/allocation_counter.h"
 #include "base/testing/states.h"
+#include "state/piece_reader.h"
+#include "state/testing/recorded_file.h"
 #include "state/testing/snapshot_files.h"
 
 namespace moeflux {
@@ -66,9 +68,9 @@ Bytes written(const ModelConfig& config, const Snapshot& snapshot) {
   return bytes;
 }
 
-Result<Snapshot> read(const Bytes& bytes, const ModelConfig& config, BlockPool& pool,
+Result<Snapshot> read(std::span<const std::byte> bytes, const ModelConfig& config, BlockPool& pool,
                       std::uint32_t context = kContext) {
-  return read_snapshot(bytes, config, identity_of_tests(), pool, context);
+  return read_snapshot(bytes, {config, identity_of_tests(), pool, context});
 }
 
 void expect_written(const ModelConfig& config, const Snapshot& snapshot, std::uint32_t position,
@@ -147,11 +149,13 @@ TEST(SnapshotFile, FillsTheContextToItsLastPosition) {
   EXPECT_TRUE(read(original_file(small_qwen_config(), 2, 300).bytes, small_qwen_config(), pool, 300));
 }
 
-// A model with a recurrent state that is larger than a piece.
+// A model with recurrent states that are larger than a piece.
 ModelConfig large_qwen_config() {
   ModelConfig config = small_qwen_config();
-  auto& net = std::get<GatedDeltaNetConfig>(config.layers[2].mixer);
-  net.key_head_dim = net.value_head_dim = 512;
+  for (const std::size_t layer : {0u, 2u}) {
+    auto& net = std::get<GatedDeltaNetConfig>(config.layers[layer].mixer);
+    net.key_head_dim = net.value_head_dim = 512;
+  }
   return config;
 }
 
@@ -211,13 +215,125 @@ TEST(SnapshotFile, KeepsTheOwnerOfThePoolAlive) {
     const std::weak_ptr<BlockPool> watched = pool;
     {
       const Result<Snapshot> snapshot =
-          read_snapshot(bytes, small_qwen_config(), identity_of_tests(), *pool, kContext, pool);
+          read_snapshot(bytes, {small_qwen_config(), identity_of_tests(), *pool, kContext, pool});
       ASSERT_TRUE(snapshot) << snapshot.error().message();
       pool.reset();
       EXPECT_FALSE(watched.expired());
     }
     EXPECT_TRUE(watched.expired());
   }
+}
+
+// ---- Reading in pieces ----
+
+// A file of each version of several pieces.
+struct LargeFile {
+  std::string name;
+  ModelConfig config;
+  Bytes bytes;
+  std::uint32_t position;
+};
+const std::vector<LargeFile>& large_files() {
+  constexpr std::uint32_t kMany = 6000;
+  static const std::vector<LargeFile> files{
+      {"version 3, qwen", large_qwen_config(), own_file(large_qwen_config(), kMany), kMany},
+      {"version 3, deepseek", tiny_deepseek_config(), own_file(tiny_deepseek_config(), kMany), kMany},
+      {"version 1, qwen", large_qwen_config(), original_file(large_qwen_config(), 1, kMany).bytes, kMany},
+      {"version 2, deepseek", tiny_deepseek_config(), original_file(tiny_deepseek_config(), 2, kMany).bytes,
+       kMany}};
+  return files;
+}
+
+TEST(SnapshotReading, TakesMemoryForOnePieceBesidesTheBlocks) {
+  for (const LargeFile& large : large_files()) {
+    SCOPED_TRACE(large.name);
+    ASSERT_GT(large.bytes.size(), 2 * PieceReader::kPieceBytes);
+    const RecordedFile file(large.bytes);
+    BlockPool pool(BlockPool::kNoBudget);
+    file.reads.reserve(1000);
+    const AllocationCounter counter;
+    const Result<Snapshot> snapshot =
+        read_snapshot(file, {large.config, identity_of_tests(), pool, large.position});
+    ASSERT_TRUE(snapshot) << snapshot.error().message();
+    // The piece, 4 bytes per token, the tables of blocks.
+    EXPECT_LT(counter.peak_bytes(), PieceReader::kPieceBytes + 64 * kKiB);
+    EXPECT_LE(file.most_asked(), PieceReader::kPieceBytes);
+    EXPECT_TRUE(bits_of(state_shape_of(large.config), *snapshot) ==
+                written_bits(state_shape_of(large.config), large.position));
+  }
+}
+
+TEST(SnapshotReading, ReadsEachByteOfAnOwnFileOnceAndInOrder) {
+  for (const LargeFile& large : large_files()) {
+    if (!large.name.starts_with("version 3")) continue;
+    const RecordedFile file(large.bytes);
+    BlockPool pool(BlockPool::kNoBudget);
+    ASSERT_TRUE(read_snapshot(file, {large.config, identity_of_tests(), pool, large.position}));
+    std::uint64_t end = 0;
+    for (const RecordedFile::Read& read : file.reads) {
+      EXPECT_EQ(read.offset, end);
+      end += read.bytes;
+    }
+    EXPECT_EQ(end, large.bytes.size());
+  }
+}
+
+TEST(SnapshotReading, AcceptsShortReads) {
+  for (const LargeFile& large : large_files()) {
+    RecordedFile file(large.bytes);
+    file.longest_read = 1021;
+    BlockPool pool(BlockPool::kNoBudget);
+    const Result<Snapshot> snapshot =
+        read_snapshot(file, {large.config, identity_of_tests(), pool, large.position});
+    ASSERT_TRUE(snapshot) << snapshot.error().message();
+    EXPECT_TRUE(bits_of(state_shape_of(large.config), *snapshot) ==
+                written_bits(state_shape_of(large.config), large.position));
+  }
+}
+
+TEST(SnapshotReading, LeavesNothingInThePoolWhicheverReadFails) {
+  for (const LargeFile& large : large_files()) {
+    SCOPED_TRACE(large.name);
+    for (std::size_t good = 0; !HasFailure(); ++good) {
+      RecordedFile file(large.bytes);
+      file.fails_after = good;
+      BlockPool pool(BlockPool::kNoBudget);
+      const Result<Snapshot> snapshot =
+          read_snapshot(file, {large.config, identity_of_tests(), pool, large.position});
+      if (snapshot) {
+        EXPECT_GT(good, 3u) << "there were several reads to fail";
+        break;
+      }
+      EXPECT_EQ(name_of(snapshot.error().code()), "io_failed");
+      EXPECT_EQ(pool.used_bytes(), 0u);
+    }
+  }
+}
+
+TEST(SnapshotReading, LeavesNothingInThePoolWhereverTheFileBecomesShorter) {
+  for (const LargeFile& large : large_files())
+    for (const std::uint64_t end :
+         {std::uint64_t{0}, std::uint64_t{70}, std::uint64_t{large.bytes.size() / 2},
+          std::uint64_t{large.bytes.size() - 1}}) {
+      RecordedFile file(large.bytes);
+      file.ends_at = end;
+      BlockPool pool(BlockPool::kNoBudget);
+      const Result<Snapshot> snapshot =
+          read_snapshot(file, {large.config, identity_of_tests(), pool, large.position});
+      ASSERT_FALSE(snapshot) << large.name << " of " << end << " bytes";
+      EXPECT_EQ(name_of(snapshot.error().code()), "corrupt_data");
+      EXPECT_EQ(pool.used_bytes(), 0u);
+    }
+}
+
+TEST(SnapshotReading, ReadsOnePieceOfAFileWithAWrongSize) {
+  const ModelConfig config = tiny_deepseek_config();
+  Bytes bytes = own_file(config, 100);
+  bytes.resize(5 * PieceReader::kPieceBytes);
+  const RecordedFile file(bytes);
+  BlockPool pool(0);
+  EXPECT_FALSE(read_snapshot(file, {config, identity_of_tests(), pool, kContext}));
+  EXPECT_LE(file.read_bytes, PieceReader::kPieceBytes);
 }
 
 // ---- Versions 1 and 2 ----
@@ -309,18 +425,29 @@ TEST(SnapshotImport, IsWrittenAsVersion3WithTheTokensSince) {
 
 // ---- Rejected files ----
 
-// The pool has no room, so the test fails if anything is allocated before all checks are done.
-Error refused(const Bytes& bytes, const ModelConfig& config, std::uint32_t context = kContext,
-              const SnapshotIdentity& identity = identity_of_tests()) {
-  BlockPool pool(0);
+// Reads a file that is wrong, with `budget` bytes of blocks, and returns the error.
+Error refused_within(std::uint64_t budget, const Bytes& bytes, const ModelConfig& config,
+                     std::uint32_t context, const SnapshotIdentity& identity) {
+  BlockPool pool(budget);
   // An exact copy, so that AddressSanitizer detects reads beyond the end.
   const Bytes exact(bytes.begin(), bytes.end());
-  const Result<Snapshot> snapshot = read_snapshot(exact, config, identity, pool, context);
+  const Result<Snapshot> snapshot = read_snapshot(exact, {config, identity, pool, context});
   EXPECT_FALSE(snapshot) << "it was read";
   EXPECT_EQ(pool.used_bytes(), 0u);
   if (snapshot) return Error(ErrorCode::cancelled, "it was read");
   EXPECT_THAT(snapshot.error().message(), testing::StartsWith("snapshot: "));
   return snapshot.error();
+}
+
+// The pool has no room, so the test fails if a block is acquired before the error is found.
+Error refused(const Bytes& bytes, const ModelConfig& config, std::uint32_t context = kContext,
+              const SnapshotIdentity& identity = identity_of_tests()) {
+  return refused_within(0, bytes, config, context, identity);
+}
+
+// The error may be found after the whole file was read.
+Error refused_at_the_end(const Bytes& bytes, const ModelConfig& config) {
+  return refused_within(BlockPool::kNoBudget, bytes, config, kContext, identity_of_tests());
 }
 
 #define EXPECT_REFUSED(error_expression, expected_code, message_matcher)             \
@@ -505,7 +632,7 @@ TEST(SnapshotFileRefusal, TruncatedIsALengthBeyondTheFileAndAllocatesNothing) {
   const AllocationCounter counter;
   for (const std::span<const std::byte> claim :
        {std::span(bytes), std::span(std::as_const(original.bytes))}) {
-    const Result<Snapshot> snapshot = read_snapshot(claim, config, identity_of_tests(), pool, 2'000'000'000);
+    const Result<Snapshot> snapshot = read(claim, config, pool, 2'000'000'000);
     ASSERT_FALSE(snapshot);
     EXPECT_EQ(name_of(snapshot.error().code()), "truncated");
   }
@@ -556,8 +683,8 @@ TEST(SnapshotFileRefusal, WrongNumericsIsADifferentArithmetic) {
     SnapshotIdentity other = identity_of_tests();
     other.*part = 77;
     EXPECT_REFUSED(refused(own_file(config, 3), config, kContext, other), ErrorCode::wrong_numerics,
-                   States(fmt::format("law {}", kLawVersion), "precision 0", "2 experts", "kv dtype 0", fmt::format("law {}", other.law),
-                          fmt::format("precision {}", other.precision),
+                   States(fmt::format("law {}", kLawVersion), "precision 0", "2 experts", "kv dtype 0",
+                          fmt::format("law {}", other.law), fmt::format("precision {}", other.precision),
                           fmt::format("{} experts", other.experts_per_token),
                           fmt::format("kv dtype {}", other.kv_dtype)));
   }
@@ -570,7 +697,7 @@ TEST(SnapshotFileRefusal, BadChecksumIsAnyChangedBit) {
       for (int bit = 0; bit < 8; ++bit) {
         Bytes bytes = whole;
         bytes[i] ^= std::byte{1} << bit;
-        const Error refusal = refused(bytes, config);  // a change in the header may be another error
+        const Error refusal = refused_at_the_end(bytes, config);  // in the header perhaps another error
         if (i >= 64) {
           EXPECT_EQ(name_of(refusal.code()), "bad_checksum") << name << ", byte " << i;
         }

@@ -24,14 +24,15 @@ std::uint64_t layer_bytes(const StateShape& shape, std::size_t layer, std::uint6
          sizeof(float);
 }
 
-std::span<const std::byte> take_rows(std::span<const std::byte> bytes, std::span<const KvBlock> blocks,
-                                     const KvPart& part, std::uint32_t positions) {
-  if (part.bytes(1) == 0) return bytes;
-  const std::byte* from = bytes.data();
+Status take_floats(PieceReader& in, std::span<float> out) { return in.take(std::as_writable_bytes(out)); }
+
+Status take_rows(PieceReader& in, std::span<const KvBlock> blocks, const KvPart& part,
+                 std::uint32_t positions) {
+  if (part.bytes(1) == 0) return {};
   for (std::uint32_t position = 0; position < positions; ++position)
-    for (std::size_t head = 0; head < part.heads; ++head, from += part.words * sizeof(float))
-      std::memcpy(part.row(blocks, position, head), from, part.words * sizeof(float));
-  return bytes.subspan(part.bytes(positions));
+    for (std::size_t head = 0; head < part.heads; ++head)
+      MF_TRY_STATUS(take_floats(in, {part.row(blocks, position, head), part.words}));
+  return {};
 }
 
 Result<std::shared_ptr<Snapshot::Contents>> empty_contents(const StateShape& shape, const OwnedPool& from,

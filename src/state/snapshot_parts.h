@@ -6,7 +6,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
@@ -14,16 +13,10 @@
 
 #include "base/result.h"
 #include "state/block_pool.h"
+#include "state/piece_reader.h"
 #include "state/snapshot.h"
 
 namespace moeflux {
-
-template <class T>
-T word_at(std::span<const std::byte> bytes, std::size_t offset) {
-  T value;
-  std::memcpy(&value, bytes.data() + offset, sizeof value);
-  return value;
-}
 
 // The keys or the values of a layer. `heads` is 0 for a layer without them.
 struct KvPart {
@@ -43,9 +36,10 @@ KvPart values_of(const KvShape& shape);
 // Bytes of a layer: its rows of `positions` positions and its recurrent state.
 std::uint64_t layer_bytes(const StateShape& shape, std::size_t layer, std::uint64_t positions);
 
-// Reads [positions][heads][words] into `blocks`. Returns the bytes after it.
-std::span<const std::byte> take_rows(std::span<const std::byte> bytes, std::span<const KvBlock> blocks,
-                                     const KvPart& part, std::uint32_t positions);
+Status take_floats(PieceReader& in, std::span<float> out);
+// Reads [positions][heads][words] into `blocks`.
+Status take_rows(PieceReader& in, std::span<const KvBlock> blocks, const KvPart& part,
+                 std::uint32_t positions);
 
 // The pool of the blocks, and what keeps it alive.
 struct OwnedPool {

@@ -106,7 +106,7 @@ Bytes written(const Model& model, const Snapshot& snapshot) {
 
 void read_file(Model& model, const Bytes& file) {
   const auto read = [&](const Bytes& bytes) {
-    return read_snapshot(bytes, model.config, identity_of_tests(), model.pool, kContext);
+    return read_snapshot(bytes, {model.config, identity_of_tests(), model.pool, kContext});
   };
   const Result<Snapshot> snapshot = read(file);
   if (!snapshot) return require_refusal_of_snapshot(snapshot.error());
