@@ -288,9 +288,10 @@ MF_API mf_status mf_session_rewind_strict(mf_session* session, uint32_t position
 MF_API mf_status mf_session_set_max_checkpoints(mf_session* session, size_t count, mf_message* why);
 MF_API size_t mf_session_checkpoint_count(const mf_session* session); /* 0 for NULL */
 
-/* Saves and loads a session as bytes (docs/formats/snapshot.md) or as a file, which appears whole or not at
- * all. A load that fails changes nothing; one that succeeds drops the checkpoints. */
-MF_API uint64_t mf_session_saved_bytes(const mf_session* session); /* at the current position; 0 for NULL */
+/* Saves and loads a session with its checkpoints, as bytes (docs/formats/snapshot.md) or as a file, which
+ * appears whole or not at all. A load that fails changes nothing; one that succeeds replaces the checkpoints
+ * by as many of the saved ones as the session keeps. */
+MF_API uint64_t mf_session_saved_bytes(const mf_session* session); /* in its current state; 0 for NULL */
 MF_API mf_status mf_session_save(const mf_session* session, void* buffer, size_t size, size_t* written,
                                  mf_message* why); /* MF_BUFFER_TOO_SMALL if size < mf_session_saved_bytes */
 MF_API mf_status mf_session_load(mf_session* session, const void* bytes, size_t size, mf_message* why);
@@ -500,7 +501,8 @@ MF_API int mf_is_end(const mf_ctx* ctx, int32_t token); /* nonzero for any of th
 MF_API const char* mf_model_name(
     const mf_ctx* ctx); /* its folder's name, valid as long as ctx; NULL for NULL */
 
-MF_API size_t mf_state_size(const mf_ctx* ctx); /* at the current position; 0 for NULL */
+/* A state has the checkpoints too, and mf_state_load replaces those of the context by them. */
+MF_API size_t mf_state_size(const mf_ctx* ctx); /* in its current state; 0 for NULL */
 MF_API long long mf_state_save(mf_ctx* ctx, void* buffer, size_t size); /* bytes written, or -1 */
 MF_API int mf_state_load(mf_ctx* ctx, const void* buffer, size_t size); /* 0, or -1 with nothing changed */
 

@@ -59,6 +59,15 @@ std::vector<std::uint32_t> Checkpoints::positions() const {
   return positions;
 }
 
+std::vector<Snapshot> Checkpoints::by_last_use() const {
+  std::vector<const Kept*> kept;
+  for (const Kept& one : kept_) kept.push_back(&one);
+  std::ranges::sort(kept, std::ranges::greater(), &Kept::last_use);
+  std::vector<Snapshot> snapshots;
+  for (const Kept* const one : kept) snapshots.push_back(one->snapshot);
+  return snapshots;
+}
+
 // The newest checkpoint has the latest use, because keep() has just made it.
 bool Checkpoints::evict_one() {
   auto victim = kept_.end();

@@ -32,11 +32,13 @@ class Checkpoints {
 
   // New limits take effect at the next keep().
   void set_most(std::size_t count) { most_ = count; }
+  std::size_t most() const { return most_; }
   void set_budget_bytes(std::uint64_t bytes) { budget_bytes_ = bytes; }
 
   std::size_t count() const { return kept_.size(); }
   std::uint64_t own_bytes() const;
   std::vector<std::uint32_t> positions() const;  // ascending
+  std::vector<Snapshot> by_last_use() const;     // most recently used first
 
  private:
   struct Kept {

@@ -7,6 +7,7 @@
 #include <initializer_list>
 #include <memory>
 #include <utility>
+#include <vector>
 
 namespace moeflux {
 namespace {
@@ -90,6 +91,17 @@ TEST(Checkpoints, FindingOneCountsAsUse) {
   EXPECT_THAT(checkpoints.positions(), ElementsAre(10, 20, 50, 60));
   keep(checkpoints, {70});
   EXPECT_THAT(checkpoints.positions(), ElementsAre(20, 50, 60, 70));
+}
+
+TEST(Checkpoints, AreListedByTheirLastUse) {
+  Checkpoints checkpoints;
+  EXPECT_THAT(checkpoints.by_last_use(), IsEmpty());
+  keep(checkpoints, {10, 30, 20, 0});
+  EXPECT_NE(checkpoints.find(30), nullptr);
+  EXPECT_NE(checkpoints.deepest_up_to(15), nullptr);
+  std::vector<std::uint32_t> positions;
+  for (const Snapshot& snapshot : checkpoints.by_last_use()) positions.push_back(snapshot.position());
+  EXPECT_THAT(positions, ElementsAre(10, 30, 0, 20));
 }
 
 TEST(Checkpoints, AFailedLookupIsNoUse) {

@@ -233,8 +233,12 @@ Status Session::restore(const Snapshot& snapshot) {
   return {};
 }
 
+SavedSession Session::to_save() const {
+  return session_to_save(state_.shape(), snapshot(), checkpoints_.by_last_use());
+}
+
 Status Session::save(SnapshotSink sink) const {
-  return write_snapshot(state_.shape(), engine_->snapshot_identity(), snapshot(), sink);
+  return write_snapshot(state_.shape(), engine_->snapshot_identity(), to_save(), sink);
 }
 
 Status Session::save(FileSystem& files, const std::filesystem::path& path) const {
@@ -243,9 +247,7 @@ Status Session::save(FileSystem& files, const std::filesystem::path& path) const
   return file->commit();
 }
 
-std::uint64_t Session::saved_bytes() const {
-  return snapshot_bytes(state_.shape(), position(), tokens().size());
-}
+std::uint64_t Session::saved_bytes() const { return snapshot_bytes(state_.shape(), to_save()); }
 
 Status Session::load(std::span<const std::byte> bytes) { return load(MemoryFile(bytes)); }
 
@@ -257,12 +259,17 @@ Status Session::load(FileSystem& files, const std::filesystem::path& path) {
 }
 
 Status Session::load(const ReadFile& file) {
-  MF_TRY(const Snapshot read, read_snapshot(file, {.config = engine_->config(),
-                                                   .identity = engine_->snapshot_identity(),
-                                                   .pool = engine_->state_pool(),
-                                                   .context = context(),
-                                                   .owner = engine_}));
-  return restore(read);
+  // The newest checkpoint is kept whatever the maximum is.
+  MF_TRY(SavedSession saved,
+         read_snapshot(file, {.config = engine_->config(),
+                              .identity = engine_->snapshot_identity(),
+                              .pool = engine_->state_pool(),
+                              .context = context(),
+                              .owner = engine_,
+                              .most_checkpoints = std::max<std::size_t>(checkpoints_.most(), 1)}));
+  MF_TRY_STATUS(restore(saved.snapshot));
+  for (std::size_t i = saved.checkpoints.size(); i-- > 0;) checkpoints_.keep(std::move(saved.checkpoints[i]));
+  return {};
 }
 
 }  // namespace moeflux

@@ -99,12 +99,13 @@ class Session {
   // Replaces the state by a snapshot of the same engine. Drops the checkpoints: they belong to another
   // timeline.
   Status restore(const Snapshot& snapshot);
-  // Writes a snapshot file, whole or not at all, or the same bytes piece by piece. See
-  // docs/formats/snapshot.md.
+  // Writes a snapshot file, whole or not at all, or the same bytes piece by piece. It has the checkpoints
+  // too, at most kMostSavedCheckpoints. See docs/formats/snapshot.md.
   Status save(FileSystem& files, const std::filesystem::path& path) const;
   Status save(SnapshotSink sink) const;
   std::uint64_t saved_bytes() const;
-  // Reads such a file in pieces, into blocks. A load that fails changes nothing.
+  // Reads such a file, in pieces. Its checkpoints replace those of the session, as many as the session keeps
+  // and the pool has room for. A load that fails changes nothing.
   Status load(FileSystem& files, const std::filesystem::path& path);
   Status load(std::span<const std::byte> bytes);
 
@@ -123,6 +124,7 @@ class Session {
   // Reserves memory for run_steps(). If there is too little, gives up options.checkpoint_at and then the
   // session's checkpoints, the least recently used first.
   Status reserve(std::size_t rows, ExtendOptions& options);
+  SavedSession to_save() const;
   Status load(const ReadFile& file);
   std::size_t rows_per_step(const ExtendOptions& options) const;
   // Runs `tokens`, for which memory is reserved, in steps.

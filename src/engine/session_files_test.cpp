@@ -116,20 +116,20 @@ TEST_P(ASavedSession, HasTheBytesOfAFreshSessionWhateverItsHistory) {
     const Bytes expected = saved_at(place);
     Session session = new_session(*engine);
     for (const TokenId token : text_up_to(place)) ASSERT_TRUE(session.extend({&token, 1}));
-    EXPECT_TRUE(saved(session) == expected) << "token by token";
+    EXPECT_TRUE(saved_state(session) == expected) << "token by token";
     const Snapshot snapshot = session.snapshot();
     session.checkpoint();
     const Session fork = fork_of(session);
     ASSERT_TRUE(session.extend(detour));
-    EXPECT_TRUE(saved(fork) == expected) << "a fork";
+    EXPECT_TRUE(saved_state(fork) == expected) << "a fork";
     ASSERT_TRUE(session.restore_to(place));
-    EXPECT_TRUE(saved(session) == expected) << "gone back to a checkpoint";
+    EXPECT_TRUE(saved_state(session) == expected) << "gone back to a checkpoint";
     ASSERT_TRUE(session.extend(detour));
     ASSERT_TRUE(session.restore(snapshot));
-    EXPECT_TRUE(saved(session) == expected) << "restored";
+    EXPECT_TRUE(saved_state(session) == expected) << "restored";
     ASSERT_TRUE(session.extend(detour));
     ASSERT_TRUE(session.rewind(place));
-    EXPECT_TRUE(saved(session) == expected) << "rewound";
+    EXPECT_TRUE(saved_state(session) == expected) << "rewound";
   }
 }
 
@@ -273,7 +273,7 @@ TEST_P(ALoadThatFails, MayFailAtAnyFileOperation) {
     const Status loaded = other.load(files, path);
     if (loaded) break;
     EXPECT_TRUE(fails_with(loaded, ErrorCode::io_failed, path.native()));
-    EXPECT_TRUE(saved(other) == saved(session));
+    EXPECT_TRUE(saved_state(other) == saved_state(session));
   }
   EXPECT_EQ(faults, 3u) << "open, size, read";
   files.set_plan({.truncations = {{.path = path, .size_bytes = 1000, .from_operation = 2}}});
@@ -310,7 +310,15 @@ class ASaveThatFails : public WithFiles {
     ASSERT_TRUE(succeeds(loaded.load(disk, path)));
     EXPECT_TRUE(saved(loaded) == expected);
   }
-  Session session = session_at(300);
+  Session session_with_checkpoints() {
+    Session started = new_session(*engine);
+    for (const std::uint32_t place : {0u, 100u, 257u, 300u}) {
+      EXPECT_TRUE(succeeds(started.extend(text_up_to(place).subspan(started.position()))));
+      started.checkpoint();
+    }
+    return started;
+  }
+  Session session = session_with_checkpoints();
   Bytes old_bytes = saved_at(30), new_bytes = saved(session);
 };
 INSTANTIATE_TEST_SUITE_P(, ASaveThatFails, testing::Values("qwen", "deepseek"), name_of_model);

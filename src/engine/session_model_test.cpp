@@ -52,12 +52,14 @@ struct PlainSession {
     checkpoints.erase(checkpoints.upper_bound(position), checkpoints.end());
   }
 
-  void checkpoint() {
-    checkpoints[position()] = {tokens, ++clock};
+  void checkpoint() { keep(tokens); }
+  void keep(const Tokens& up_to) {
+    const auto newest = static_cast<std::uint32_t>(up_to.size());
+    checkpoints[newest] = {up_to, ++clock};
     while (checkpoints.size() > most) {
       std::optional<std::uint32_t> oldest;
       for (const auto& [at, kept] : checkpoints) {
-        const bool is_protected = at == 0 || at == position();
+        const bool is_protected = at == 0 || at == newest;
         if (!is_protected && (!oldest || kept.last_use < checkpoints[*oldest].last_use)) oldest = at;
       }
       if (!oldest) return;
@@ -69,6 +71,13 @@ struct PlainSession {
     kept.last_use = ++clock;
     tokens = kept.tokens;
     cut(position);
+  }
+  // Becomes a session that was saved; its checkpoints are kept in the order of their last use.
+  void load(const PlainSession& saved) {
+    become(saved.tokens);
+    std::map<std::uint64_t, const Tokens*> by_use;
+    for (const auto& [at, kept] : saved.checkpoints) by_use[kept.last_use] = &kept.tokens;
+    for (const auto& [use, up_to] : by_use) keep(*up_to);
   }
   // The checkpoint that a rewind starts from. The lookup counts as use even if the rewind fails.
   void use_deepest_up_to(std::uint32_t position) {
@@ -279,15 +288,16 @@ class Walk {
 
   void save() {
     note(fmt::format("save at {}", plain_.position()));
-    saved_.emplace(saved(session_), plain_.tokens);
+    saved_.emplace(saved(session_), plain_);
     EXPECT_EQ(saved_->first.size(), session_.saved_bytes());
     if (below(2) == 0) load();
   }
 
-  // Loads the last save, possibly of an older state or damaged, into this session or a new one.
+  // Loads the last save, possibly of an older state or damaged, into this session or a new one. The maximum
+  // number of checkpoints may have changed since.
   void load() {
     if (!saved_) return;
-    auto& [bytes, tokens] = *saved_;
+    auto& [bytes, plain] = *saved_;
     if (below(5) == 0) {
       note("load what is damaged");
       std::byte& damaged = bytes[below(static_cast<std::uint32_t>(bytes.size()))];
@@ -297,12 +307,14 @@ class Walk {
     } else if (below(2) == 0) {
       note("load");
       EXPECT_TRUE(succeeds(session_.load(bytes)));
-      plain_.become(tokens);
+      plain_.load(plain);
     } else {
       note("load elsewhere");
       Session other = new_session(engine_);
       EXPECT_TRUE(succeeds(other.load(bytes)));
-      continue_with(std::move(other), tokens);
+      session_ = std::move(other);
+      plain_ = {};
+      plain_.load(plain);
     }
   }
 
@@ -343,7 +355,7 @@ class Walk {
   Session session_;
   PlainSession plain_;
   std::set<std::uint32_t> ever_kept_;
-  std::optional<std::pair<std::vector<std::byte>, Tokens>> saved_;
+  std::optional<std::pair<std::vector<std::byte>, PlainSession>> saved_;
   std::optional<std::pair<Snapshot, Tokens>> snapshot_;
   std::vector<std::string> history_;
 };

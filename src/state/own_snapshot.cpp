@@ -2,10 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <array>
+#include <algorithm>
 #include <cstddef>
-#include <cstring>
+#include <optional>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -16,16 +17,16 @@ namespace {
 
 constexpr std::uint64_t kLeastBytes = kSnapshotHeaderBytes + kSnapshotChecksumBytes;
 
-// What the header says, unchecked.
 struct Header {
   std::uint64_t size = 0;
   SnapshotIdentity identity;
   std::uint32_t layers = 0, position = 0, tokens_begin = 0, last_word = 0;
+  std::vector<std::uint32_t> checkpoints;  // positions, most recently used first
 
   std::uint32_t tokens() const { return position - tokens_begin; }
 };
 
-// Takes the rest of the header. Requires: the file has kLeastBytes.
+// Takes the rest of the header without its checkpoints; checks nothing. Requires: the file has kLeastBytes.
 Result<Header> take_header(PieceReader& in) {
   Header header;
   MF_TRY(header.size, in.take_word<std::uint64_t>());
@@ -52,6 +53,14 @@ Status check_identity(const SnapshotIdentity& found, const SnapshotIdentity& exp
           found.precision, found.experts_per_token, found.kv_dtype));
 }
 
+// Whether the part of the file that ends at `end` is there.
+Status check_end(std::string_view part, std::uint64_t end, std::uint64_t file_bytes) {
+  const std::uint64_t found = file_bytes - kSnapshotChecksumBytes;
+  if (end <= found) return {};
+  return snapshot_error(ErrorCode::truncated,
+                        fmt::format("{}: expected data up to byte {}, found {} bytes", part, end, found));
+}
+
 Status check_positions(const Header& header, std::uint32_t context) {
   if (header.position > context)
     return snapshot_error(
@@ -61,20 +70,45 @@ Status check_positions(const Header& header, std::uint32_t context) {
     return snapshot_error(ErrorCode::shape_mismatch,
                           fmt::format("first known token: expected at most position {}, found {}",
                                       header.position, header.tokens_begin));
-  if (header.last_word != 0)
+  return {};
+}
+
+// Takes the positions of the checkpoints and checks them. Requires: the positions of `header` are checked.
+Status take_checkpoints(PieceReader& in, std::uint64_t file_bytes, std::uint32_t version, Header& header) {
+  const std::uint32_t count = header.last_word;
+  if (version == 3 && count != 0)
     return snapshot_error(ErrorCode::shape_mismatch,
-                          fmt::format("word at byte 60: expected 0, found {}", header.last_word));
+                          fmt::format("word at byte 60: expected 0, found {}", count));
+  if (count > kMostSavedCheckpoints)
+    return snapshot_error(ErrorCode::shape_mismatch,
+                          fmt::format("the number of checkpoints: expected at most {}, found {}",
+                                      kMostSavedCheckpoints, count));
+  const std::uint64_t end = kSnapshotHeaderBytes + std::uint64_t{count} * sizeof(std::uint32_t);
+  MF_TRY_STATUS(check_end("the positions of checkpoints", end, file_bytes));
+  for (std::uint32_t i = 0; i < count; ++i) {
+    MF_TRY(const auto position, in.take_word<std::uint32_t>());
+    if (position < header.tokens_begin || position > header.position)
+      return snapshot_error(ErrorCode::shape_mismatch,
+                            fmt::format("checkpoint {}: expected a position from {} to {}, found {}", i,
+                                        header.tokens_begin, header.position, position));
+    if (std::ranges::find(header.checkpoints, position) != header.checkpoints.end())
+      return snapshot_error(ErrorCode::shape_mismatch,
+                            fmt::format("checkpoint {}: another one has its position, {}", i, position));
+    header.checkpoints.push_back(position);
+  }
   return {};
 }
 
 Status check_size(const Header& header, const StateShape& shape, std::uint64_t file_bytes) {
-  std::uint64_t need = kSnapshotHeaderBytes + std::uint64_t{header.tokens()} * sizeof(std::uint32_t);
+  std::uint64_t need = kSnapshotHeaderBytes +
+                       (std::uint64_t{header.tokens()} + header.checkpoints.size()) * sizeof(std::uint32_t);
   for (std::size_t layer = 0; layer < shape.kv.size(); ++layer) {
     need += layer_bytes(shape, layer, header.position);
-    if (need > file_bytes - kSnapshotChecksumBytes)
-      return snapshot_error(ErrorCode::truncated,
-                            fmt::format("layer {}: expected data up to byte {}, found {} bytes", layer, need,
-                                        file_bytes - kSnapshotChecksumBytes));
+    MF_TRY_STATUS(check_end(fmt::format("layer {}", layer), need, file_bytes));
+  }
+  for (const std::uint32_t checkpoint : header.checkpoints) {
+    if (has_own_states(checkpoint, header.position)) need += shape.recurrent_bytes();
+    MF_TRY_STATUS(check_end(fmt::format("checkpoint at position {}", checkpoint), need, file_bytes));
   }
   need += kSnapshotChecksumBytes;
   if (header.size != need || file_bytes != need)
@@ -124,20 +158,9 @@ Status take_recurrent(PieceReader& in, const RecurrentShape& shape, float* recur
   return {};
 }
 
-}  // namespace
-
-Result<Snapshot> read_own_snapshot(PieceReader& in, std::uint64_t file_bytes, const StateShape& shape,
-                                   const SnapshotDestination& to) {
-  if (file_bytes < kLeastBytes)
-    return snapshot_error(ErrorCode::buffer_too_small,
-                          fmt::format("expected at least {} bytes, found {}", kLeastBytes, file_bytes));
-  MF_TRY(const Header header, take_header(in));
-  MF_TRY_STATUS(check_identity(header.identity, to.identity));
-  if (header.layers != shape.kv.size())
-    return shape_mismatch("the number of layers", header.layers, static_cast<std::int64_t>(shape.kv.size()));
-  MF_TRY_STATUS(check_positions(header, to.context));
-  MF_TRY_STATUS(check_size(header, shape, file_bytes));
-
+// Takes the tokens and the layers.
+Result<Snapshot> take_snapshot(PieceReader& in, const Header& header, const StateShape& shape,
+                               const SnapshotDestination& to) {
   Result<std::vector<TokenId>> tokens = take_tokens(in, header, to.config.vocabulary);
   if (!tokens) {
     if (tokens.error().code() == ErrorCode::token_out_of_range) MF_TRY_STATUS(check_checksum(in));
@@ -153,8 +176,64 @@ Result<Snapshot> read_own_snapshot(PieceReader& in, std::uint64_t file_bytes, co
     if (contents->recurrent)
       MF_TRY_STATUS(take_recurrent(in, shape.recurrent[layer], contents->recurrent.data()));
   }
-  MF_TRY_STATUS(check_checksum(in));
   return Snapshot(contents);
+}
+
+// Takes the recurrent states of a checkpoint into a new block. Returns nullopt, and has taken them, if the
+// pool has no room for it.
+Result<std::optional<BlockRef>> take_states(PieceReader& in, const StateShape& shape, BlockPool& pool) {
+  if (shape.recurrent_size == 0) return std::optional(BlockRef());
+  Result<BlockRef> block = pool.acquire(shape.recurrent_bytes());
+  if (!block) {
+    if (block.error().code() != ErrorCode::out_of_memory) return std::move(block).error();
+    MF_TRY_STATUS(in.skip(shape.recurrent_bytes()));
+    return std::optional<BlockRef>();
+  }
+  for (const RecurrentShape& layer : shape.recurrent) MF_TRY_STATUS(take_recurrent(in, layer, block->data()));
+  return std::optional(*std::move(block));
+}
+
+// Takes the recurrent states of all checkpoints, of which it returns the first to.most_checkpoints.
+Result<std::vector<Snapshot>> take_checkpoint_states(PieceReader& in, const Header& header,
+                                                     const Snapshot& snapshot, const StateShape& shape,
+                                                     const SnapshotDestination& to) {
+  std::vector<Snapshot> checkpoints;
+  std::size_t with_states = 0;
+  for (const std::uint32_t position : header.checkpoints) {
+    if (position == header.position) {
+      checkpoints.push_back(snapshot);
+    } else if (position == 0) {
+      checkpoints.push_back(earlier_snapshot(snapshot, 0, {}));
+    } else if (with_states == to.most_checkpoints) {
+      MF_TRY_STATUS(in.skip(shape.recurrent_bytes()));
+    } else {
+      MF_TRY(std::optional<BlockRef> states, take_states(in, shape, to.pool));
+      if (!states) continue;
+      checkpoints.push_back(earlier_snapshot(snapshot, position, *std::move(states)));
+      ++with_states;
+    }
+  }
+  return checkpoints;
+}
+
+}  // namespace
+
+Result<SavedSession> read_own_snapshot(PieceReader& in, std::uint64_t file_bytes, std::uint32_t version,
+                                       const StateShape& shape, const SnapshotDestination& to) {
+  if (file_bytes < kLeastBytes)
+    return snapshot_error(ErrorCode::buffer_too_small,
+                          fmt::format("expected at least {} bytes, found {}", kLeastBytes, file_bytes));
+  MF_TRY(Header header, take_header(in));
+  MF_TRY_STATUS(check_identity(header.identity, to.identity));
+  if (header.layers != shape.kv.size())
+    return shape_mismatch("the number of layers", header.layers, static_cast<std::int64_t>(shape.kv.size()));
+  MF_TRY_STATUS(check_positions(header, to.context));
+  MF_TRY_STATUS(take_checkpoints(in, file_bytes, version, header));
+  MF_TRY_STATUS(check_size(header, shape, file_bytes));
+  MF_TRY(Snapshot snapshot, take_snapshot(in, header, shape, to));
+  MF_TRY(std::vector<Snapshot> checkpoints, take_checkpoint_states(in, header, snapshot, shape, to));
+  MF_TRY_STATUS(check_checksum(in));
+  return SavedSession{std::move(snapshot), std::move(checkpoints)};
 }
 
 }  // namespace moeflux

@@ -1,5 +1,5 @@
 #pragma once
-// Reads our own snapshot files, version 3 (docs/formats/snapshot.md).
+// Reads our own snapshot files, versions 3 and 4 (docs/formats/snapshot.md).
 //
 // The file is untrusted: its header and its size are checked before blocks are acquired, and its checksum
 // before anything is returned. Thread-safe function.
@@ -13,9 +13,9 @@
 
 namespace moeflux {
 
-// Returns the snapshot in a file of `file_bytes` bytes. The magic number and the version have been taken from
-// `in`, which reads the whole file.
-Result<Snapshot> read_own_snapshot(PieceReader& in, std::uint64_t file_bytes, const StateShape& shape,
-                                   const SnapshotDestination& to);
+// Returns the session in a file of `file_bytes` bytes. The magic number and `version`, which is 3 or 4, have
+// been taken from `in`, which reads the whole file.
+Result<SavedSession> read_own_snapshot(PieceReader& in, std::uint64_t file_bytes, std::uint32_t version,
+                                       const StateShape& shape, const SnapshotDestination& to);
 
 }  // namespace moeflux

@@ -98,4 +98,14 @@ class Snapshot {
   std::shared_ptr<const Contents> contents_;
 };
 
+// The state at an earlier position of the timeline of `later`, with other recurrent states. Shares the blocks
+// of keys and values. Requires: `position` is in [later.tokens_begin(), later.position()].
+Snapshot earlier_snapshot(const Snapshot& later, std::uint32_t position, BlockRef recurrent);
+
+// Whether `earlier` is on the timeline of `later`, so that it differs in nothing but its recurrent states:
+// its tokens and its rows of keys and values are the first ones of `later`, bit by bit. At the same position
+// and at position 0, where all recurrent states are zero, these do not differ either. Compares only rows of
+// blocks that the two do not share.
+bool is_on_timeline(const StateShape& shape, const Snapshot& earlier, const Snapshot& later);
+
 }  // namespace moeflux

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <optional>
+#include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "base/memory/aligned_buffer.h"
 #include "io/memory_file.h"
 #include "state/original_snapshot.h"
@@ -80,43 +82,82 @@ Status put_recurrent(Writer& writer, const RecurrentShape& shape, const float* r
   return {};
 }
 
-}  // namespace
-
-std::uint64_t snapshot_bytes(const StateShape& shape, std::uint64_t position, std::uint64_t tokens) {
-  std::uint64_t size = kSnapshotHeaderBytes + tokens * sizeof(std::uint32_t) + kSnapshotChecksumBytes;
-  for (std::size_t layer = 0; layer < shape.kv.size(); ++layer) size += layer_bytes(shape, layer, position);
-  return size;
+std::vector<std::uint32_t> positions_of(std::span<const Snapshot> snapshots) {
+  std::vector<std::uint32_t> positions;
+  for (const Snapshot& snapshot : snapshots) positions.push_back(snapshot.position());
+  return positions;
 }
 
-Status write_snapshot(const StateShape& shape, const SnapshotIdentity& identity, const Snapshot& snapshot,
-                      SnapshotSink sink) {
-  Writer writer(sink);
-  const std::uint32_t position = snapshot.position();
+Status put_header(Writer& writer, const StateShape& shape, const SnapshotIdentity& identity,
+                  const SavedSession& session) {
+  const Snapshot& snapshot = session.snapshot;
   for (const std::uint32_t word : {kSnapshotMagic, kSnapshotVersion}) MF_TRY_STATUS(writer.put_word(word));
-  MF_TRY_STATUS(writer.put_word(snapshot_bytes(shape, position, snapshot.tokens().size())));
+  MF_TRY_STATUS(writer.put_word(snapshot_bytes(shape, session)));
   MF_TRY_STATUS(writer.put(std::as_bytes(std::span(identity.fingerprint.bytes))));
   for (const std::uint32_t word :
        {identity.law, identity.precision, identity.experts_per_token, identity.kv_dtype,
-        static_cast<std::uint32_t>(shape.kv.size()), position, snapshot.tokens_begin(), std::uint32_t{0}})
+        static_cast<std::uint32_t>(shape.kv.size()), snapshot.position(), snapshot.tokens_begin(),
+        static_cast<std::uint32_t>(session.checkpoints.size())})
     MF_TRY_STATUS(writer.put_word(word));
+  for (const Snapshot& checkpoint : session.checkpoints)
+    MF_TRY_STATUS(writer.put_word(checkpoint.position()));
   for (const TokenId token : snapshot.tokens()) MF_TRY_STATUS(writer.put_word(token.index()));
-  const Snapshot::Contents& contents = snapshot.contents();
-  HugeBuffer zeros;  // nothing writes to its pages, so they take no memory
-  if (!contents.recurrent) {
-    MF_TRY(zeros, HugeBuffer::create(shape.recurrent_bytes()));
-  }
-  const float* const recurrent =
-      contents.recurrent ? contents.recurrent.data() : reinterpret_cast<const float*>(zeros.data());
+  return {};
+}
+
+}  // namespace
+
+SavedSession session_to_save(const StateShape& shape, Snapshot snapshot, std::vector<Snapshot> checkpoints) {
+  std::erase_if(checkpoints,
+                [&](const Snapshot& checkpoint) { return !is_on_timeline(shape, checkpoint, snapshot); });
+  if (checkpoints.size() > kMostSavedCheckpoints)
+    checkpoints.erase(checkpoints.begin() + kMostSavedCheckpoints, checkpoints.end());
+  return {std::move(snapshot), std::move(checkpoints)};
+}
+
+std::uint64_t snapshot_bytes(const StateShape& shape, std::uint32_t position, std::uint32_t tokens,
+                             std::span<const std::uint32_t> checkpoints) {
+  std::uint64_t size = kSnapshotHeaderBytes + kSnapshotChecksumBytes +
+                       (std::uint64_t{tokens} + checkpoints.size()) * sizeof(std::uint32_t);
+  for (std::size_t layer = 0; layer < shape.kv.size(); ++layer) size += layer_bytes(shape, layer, position);
+  for (const std::uint32_t checkpoint : checkpoints)
+    if (has_own_states(checkpoint, position)) size += shape.recurrent_bytes();
+  return size;
+}
+
+std::uint64_t snapshot_bytes(const StateShape& shape, const SavedSession& session) {
+  return snapshot_bytes(shape, session.snapshot.position(),
+                        static_cast<std::uint32_t>(session.snapshot.tokens().size()),
+                        positions_of(session.checkpoints));
+}
+
+Status write_snapshot(const StateShape& shape, const SnapshotIdentity& identity, const SavedSession& session,
+                      SnapshotSink sink) {
+  MF_REQUIRE(session.checkpoints.size() <= kMostSavedCheckpoints, "a file can hold the checkpoints");
+  Writer writer(sink);
+  const std::uint32_t position = session.snapshot.position();
+  MF_TRY_STATUS(put_header(writer, shape, identity, session));
+  // Nothing writes to its pages, so they take no memory.
+  MF_TRY(const HugeBuffer zeros, HugeBuffer::create(shape.recurrent_bytes()));
+  const auto states_of = [&](const Snapshot::Contents& contents) {
+    return contents.recurrent ? contents.recurrent.data() : reinterpret_cast<const float*>(zeros.data());
+  };
+  const Snapshot::Contents& contents = session.snapshot.contents();
   for (std::size_t layer = 0; layer < shape.kv.size(); ++layer) {
     const KvShape& kv = shape.kv[layer];
     MF_TRY_STATUS(put_rows(writer, contents.blocks[layer], keys_of(kv), position));
     MF_TRY_STATUS(put_rows(writer, contents.blocks[layer], values_of(kv), position));
-    MF_TRY_STATUS(put_recurrent(writer, shape.recurrent[layer], recurrent));
+    MF_TRY_STATUS(put_recurrent(writer, shape.recurrent[layer], states_of(contents)));
+  }
+  for (const Snapshot& checkpoint : session.checkpoints) {
+    if (!has_own_states(checkpoint.position(), position)) continue;
+    for (const RecurrentShape& layer : shape.recurrent)
+      MF_TRY_STATUS(put_recurrent(writer, layer, states_of(checkpoint.contents())));
   }
   return writer.finish();
 }
 
-Result<Snapshot> read_snapshot(const ReadFile& file, const SnapshotDestination& to) {
+Result<SavedSession> read_snapshot(const ReadFile& file, const SnapshotDestination& to) {
   constexpr std::uint64_t kPrefixBytes = 2 * sizeof(std::uint32_t);
   MF_TRY(const std::uint64_t file_bytes, file.size());
   if (file_bytes < kPrefixBytes)
@@ -129,19 +170,20 @@ Result<Snapshot> read_snapshot(const ReadFile& file, const SnapshotDestination& 
     return snapshot_error(ErrorCode::bad_magic,
                           fmt::format("magic number: expected {:08x}, found {:08x}", kSnapshotMagic, magic));
   const StateShape shape = state_shape_of(to.config, static_cast<KvDtype>(to.identity.kv_dtype));
-  if (version == kSnapshotVersion) return read_own_snapshot(*in, file_bytes, shape, to);
+  if (version == 3 || version == 4) return read_own_snapshot(*in, file_bytes, version, shape, to);
   if (version != 1 && version != 2)
-    return snapshot_error(ErrorCode::bad_version,
-                          fmt::format("version: expected 1, 2 or 3, found {}", version));
+    return snapshot_error(ErrorCode::bad_version, fmt::format("version: expected 1 to 4, found {}", version));
   if (to.identity.kv_dtype != static_cast<std::uint32_t>(KvDtype::f32))
     return snapshot_error(
         ErrorCode::wrong_numerics,
         "versions 1 and 2 store keys and values as f32; this engine uses a smaller kv dtype");
   in.reset();  // the other reader has its own piece
-  return read_original_snapshot(file, file_bytes, version, to.config, shape, {to.pool, to.owner}, to.context);
+  MF_TRY(Snapshot snapshot, read_original_snapshot(file, file_bytes, version, to.config, shape,
+                                                   {to.pool, to.owner}, to.context));
+  return SavedSession{std::move(snapshot)};
 }
 
-Result<Snapshot> read_snapshot(std::span<const std::byte> bytes, const SnapshotDestination& to) {
+Result<SavedSession> read_snapshot(std::span<const std::byte> bytes, const SnapshotDestination& to) {
   return read_snapshot(MemoryFile(bytes), to);
 }
 

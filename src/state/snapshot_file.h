@@ -1,5 +1,8 @@
 #pragma once
-// Reads and writes snapshot files (docs/formats/snapshot.md). Reads versions 1, 2 and 3; writes version 3.
+// Reads and writes snapshot files (docs/formats/snapshot.md). Reads versions 1 to 4; writes version 4.
+//
+// A file has the state of a session and its checkpoints. These are on the timeline of the state, so the file
+// has their positions and recurrent states and no keys and values of their own.
 //
 // A file is untrusted: everything is checked before a Snapshot is returned, memory is allocated only in
 // proportion to the bytes of the file, and after an error all blocks are back in the pool. A file is read
@@ -9,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "base/function_ref.h"
 #include "base/hash.h"
@@ -21,9 +25,10 @@
 namespace moeflux {
 
 inline constexpr std::uint32_t kSnapshotMagic = 0x4D464C58;
-inline constexpr std::uint32_t kSnapshotVersion = 3;
+inline constexpr std::uint32_t kSnapshotVersion = 4;
 inline constexpr std::uint64_t kSnapshotHeaderBytes = 64;
 inline constexpr std::uint64_t kSnapshotChecksumBytes = 8;
+inline constexpr std::size_t kMostSavedCheckpoints = 256;
 // From the first release on, changes whenever results change.
 inline constexpr std::uint32_t kLawVersion = 2;
 
@@ -37,11 +42,22 @@ struct SnapshotIdentity {
   friend bool operator==(const SnapshotIdentity&, const SnapshotIdentity&) = default;
 };
 
-// Size of the file of a snapshot at `position` with `tokens` known tokens.
-std::uint64_t snapshot_bytes(const StateShape& shape, std::uint64_t position, std::uint64_t tokens);
-// Passes the file to `sink` in pieces, in order. Ends with the first error of `sink`.
+struct SavedSession {
+  Snapshot snapshot;
+  std::vector<Snapshot> checkpoints = {};  // at different positions, most recently used first
+};
+// What a file can hold of a session at `snapshot`: leaves out the checkpoints that are not on its timeline,
+// and the least recently used of those beyond kMostSavedCheckpoints.
+SavedSession session_to_save(const StateShape& shape, Snapshot snapshot, std::vector<Snapshot> checkpoints);
+
+// Size of the file of a snapshot at `position` with `tokens` known tokens and checkpoints at these positions.
+std::uint64_t snapshot_bytes(const StateShape& shape, std::uint32_t position, std::uint32_t tokens,
+                             std::span<const std::uint32_t> checkpoints = {});
+std::uint64_t snapshot_bytes(const StateShape& shape, const SavedSession& session);
+// Passes the file to `sink` in pieces, in order. Ends with the first error of `sink`. Requires: `session` is
+// as session_to_save() returns it.
 using SnapshotSink = FunctionRef<Status(std::span<const std::byte>)>;
-Status write_snapshot(const StateShape& shape, const SnapshotIdentity& identity, const Snapshot& snapshot,
+Status write_snapshot(const StateShape& shape, const SnapshotIdentity& identity, const SavedSession& session,
                       SnapshotSink sink);
 
 // What a file is read for.
@@ -51,8 +67,12 @@ struct SnapshotDestination {
   BlockPool& pool;                         // the blocks come from it
   std::uint32_t context = 0;               // a snapshot has at most that many positions
   std::shared_ptr<const void> owner = {};  // keeps the pool alive
+  // Checkpoints that are read, the most recently used ones; those at position 0 and at the position of the
+  // snapshot take no memory and are always read. A checkpoint is also left out if the pool has no room for
+  // its recurrent states.
+  std::size_t most_checkpoints = 0;
 };
-Result<Snapshot> read_snapshot(const ReadFile& file, const SnapshotDestination& to);
-Result<Snapshot> read_snapshot(std::span<const std::byte> bytes, const SnapshotDestination& to);
+Result<SavedSession> read_snapshot(const ReadFile& file, const SnapshotDestination& to);
+Result<SavedSession> read_snapshot(std::span<const std::byte> bytes, const SnapshotDestination& to);
 
 }  // namespace moeflux

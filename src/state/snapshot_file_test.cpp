@@ -57,20 +57,27 @@ Snapshot snapshot_at(const ModelConfig& config, BlockPool& pool, std::uint32_t p
   return state.snapshot();
 }
 
-Bytes written(const ModelConfig& config, const Snapshot& snapshot) {
+Bytes written(const ModelConfig& config, const SavedSession& session) {
   Bytes bytes;
-  const Status status = write_snapshot(state_shape_of(config), identity_of_tests(), snapshot,
+  const Status status = write_snapshot(state_shape_of(config), identity_of_tests(), session,
                                        [&](std::span<const std::byte> piece) -> Status {
                                          bytes.insert(bytes.end(), piece.begin(), piece.end());
                                          return {};
                                        });
   EXPECT_TRUE(status) << status.error().message();
+  EXPECT_EQ(bytes.size(), snapshot_bytes(state_shape_of(config), session));
   return bytes;
+}
+
+Result<SavedSession> read_session(std::span<const std::byte> bytes, const ModelConfig& config,
+                                  BlockPool& pool, std::size_t most_checkpoints = 1000) {
+  return read_snapshot(bytes, {config, identity_of_tests(), pool, kContext, {}, most_checkpoints});
 }
 
 Result<Snapshot> read(std::span<const std::byte> bytes, const ModelConfig& config, BlockPool& pool,
                       std::uint32_t context = kContext) {
-  return read_snapshot(bytes, {config, identity_of_tests(), pool, context});
+  MF_TRY(SavedSession session, read_snapshot(bytes, {config, identity_of_tests(), pool, context}));
+  return std::move(session.snapshot);
 }
 
 void expect_written(const ModelConfig& config, const Snapshot& snapshot, std::uint32_t position,
@@ -82,13 +89,13 @@ void expect_written(const ModelConfig& config, const Snapshot& snapshot, std::ui
   EXPECT_TRUE(bits_of(shape, snapshot) == written_bits(shape, position));
 }
 
-// ---- Version 3 ----
+// ---- Versions 3 and 4 ----
 
 TEST(SnapshotFile, IsWrittenAsDocumented) {
   for (const auto& [name, config] : all_configs())
     for (const std::uint32_t position : kPositions) {
       BlockPool pool(BlockPool::kNoBudget);
-      const Bytes bytes = written(config, snapshot_at(config, pool, position));
+      const Bytes bytes = written(config, {snapshot_at(config, pool, position)});
       EXPECT_TRUE(bytes == own_file(config, position)) << name << " at " << position;
       EXPECT_EQ(bytes.size(), snapshot_bytes(state_shape_of(config), position, position));
     }
@@ -99,13 +106,13 @@ TEST(SnapshotFile, HoldsTheSnapshotItWasWrittenFrom) {
     for (const std::uint32_t position : kPositions) {
       SCOPED_TRACE(fmt::format("{} at {}", name, position));
       BlockPool pool(BlockPool::kNoBudget), other(BlockPool::kNoBudget);
-      const Bytes bytes = written(config, snapshot_at(config, pool, position));
+      const Bytes bytes = written(config, {snapshot_at(config, pool, position)});
       const Result<Snapshot> again = read(bytes, config, other);
       ASSERT_TRUE(again) << again.error().message();
       expect_written(config, *again, position, 0);
       EXPECT_EQ(other.used_bytes(),
                 state_shape_of(config).kv_bytes(position) + state_shape_of(config).recurrent_block_bytes());
-      EXPECT_TRUE(written(config, *again) == bytes);
+      EXPECT_TRUE(written(config, {*again}) == bytes);
     }
 }
 
@@ -114,12 +121,12 @@ TEST(SnapshotFile, HoldsOnlyKnownTokens) {
     for (const std::uint32_t begin : {1u, 200u, 299u, 300u}) {
       SCOPED_TRACE(fmt::format("{} from {}", name, begin));
       BlockPool pool(BlockPool::kNoBudget);
-      const Bytes bytes = own_file(config, 300, begin);
+      const Bytes bytes = own_file(config, 300, {.tokens_begin = begin});
       EXPECT_EQ(bytes.size(), snapshot_bytes(state_shape_of(config), 300, 300 - begin));
       const Result<Snapshot> snapshot = read(bytes, config, pool);
       ASSERT_TRUE(snapshot) << snapshot.error().message();
       expect_written(config, *snapshot, 300, begin);
-      EXPECT_TRUE(written(config, *snapshot) == bytes);
+      EXPECT_TRUE(written(config, {*snapshot}) == bytes);
     }
 }
 
@@ -169,7 +176,7 @@ TEST(SnapshotFile, ComesInPiecesInOrder) {
     const Snapshot snapshot = snapshot_at(large.config, pool, large.position);
     Bytes bytes;
     int pieces = 0;
-    ASSERT_TRUE(write_snapshot(state_shape_of(large.config), identity_of_tests(), snapshot,
+    ASSERT_TRUE(write_snapshot(state_shape_of(large.config), identity_of_tests(), {snapshot},
                                [&](std::span<const std::byte> piece) -> Status {
                                  EXPECT_THAT(piece, testing::Not(IsEmpty()));
                                  bytes.insert(bytes.end(), piece.begin(), piece.end());
@@ -186,7 +193,7 @@ TEST(SnapshotFile, IsWrittenWithoutCopyingTheState) {
   const StateShape shape = state_shape_of(large_qwen_config());
   const Snapshot snapshot = snapshot_at(large_qwen_config(), pool, 8000);
   const AllocationCounter counter;
-  ASSERT_TRUE(write_snapshot(shape, identity_of_tests(), snapshot,
+  ASSERT_TRUE(write_snapshot(shape, identity_of_tests(), {snapshot},
                              [](std::span<const std::byte>) -> Status { return {}; }));
   EXPECT_LT(counter.peak_bytes(), snapshot_bytes(shape, 8000, 8000) / 2);
 }
@@ -197,7 +204,7 @@ TEST(SnapshotFile, StopsAtTheFirstErrorOfItsSink) {
   const Snapshot snapshot = snapshot_at(config, pool, 5000);
   for (int good = 0; good < 4; ++good) {
     int calls = 0;
-    const Status status = write_snapshot(state_shape_of(config), identity_of_tests(), snapshot,
+    const Status status = write_snapshot(state_shape_of(config), identity_of_tests(), {snapshot},
                                          [&](std::span<const std::byte>) -> Status {
                                            if (calls++ < good) return {};
                                            return Error(ErrorCode::no_space, "the disk is full");
@@ -214,14 +221,27 @@ TEST(SnapshotFile, KeepsTheOwnerOfThePoolAlive) {
     auto pool = std::make_shared<BlockPool>(BlockPool::kNoBudget);
     const std::weak_ptr<BlockPool> watched = pool;
     {
-      const Result<Snapshot> snapshot =
+      const Result<SavedSession> session =
           read_snapshot(bytes, {small_qwen_config(), identity_of_tests(), *pool, kContext, pool});
-      ASSERT_TRUE(snapshot) << snapshot.error().message();
+      ASSERT_TRUE(session) << session.error().message();
       pool.reset();
       EXPECT_FALSE(watched.expired());
     }
     EXPECT_TRUE(watched.expired());
   }
+}
+
+TEST(SnapshotFile, OfVersion3IsReadWithoutCheckpoints) {
+  for (const auto& [name, config] : all_configs())
+    for (const std::uint32_t position : kPositions) {
+      SCOPED_TRACE(fmt::format("{} at {}", name, position));
+      BlockPool pool(BlockPool::kNoBudget);
+      const Result<SavedSession> session = read_session(
+          own_file(config, position, {.version = 3, .tokens_begin = position / 2}), config, pool);
+      ASSERT_TRUE(session) << session.error().message();
+      expect_written(config, session->snapshot, position, position / 2);
+      EXPECT_THAT(session->checkpoints, IsEmpty());
+    }
 }
 
 // ---- Reading in pieces ----
@@ -231,17 +251,22 @@ struct LargeFile {
   std::string name;
   ModelConfig config;
   Bytes bytes;
-  std::uint32_t position;
+  bool is_own;
 };
+constexpr std::uint32_t kMany = 6000;
 const std::vector<LargeFile>& large_files() {
-  constexpr std::uint32_t kMany = 6000;
+  const ModelConfig qwen = large_qwen_config(), deepseek = tiny_deepseek_config();
+  const OwnFile with_checkpoints{.checkpoints = {40, 5000, 3000}};
   static const std::vector<LargeFile> files{
-      {"version 3, qwen", large_qwen_config(), own_file(large_qwen_config(), kMany), kMany},
-      {"version 3, deepseek", tiny_deepseek_config(), own_file(tiny_deepseek_config(), kMany), kMany},
-      {"version 1, qwen", large_qwen_config(), original_file(large_qwen_config(), 1, kMany).bytes, kMany},
-      {"version 2, deepseek", tiny_deepseek_config(), original_file(tiny_deepseek_config(), 2, kMany).bytes,
-       kMany}};
+      {"version 4, qwen", qwen, own_file(qwen, kMany, with_checkpoints), true},
+      {"version 4, deepseek", deepseek, own_file(deepseek, kMany, with_checkpoints), true},
+      {"version 3, qwen", qwen, own_file(qwen, kMany, {.version = 3}), true},
+      {"version 1, qwen", qwen, original_file(qwen, 1, kMany).bytes, false},
+      {"version 2, deepseek", deepseek, original_file(deepseek, 2, kMany).bytes, false}};
   return files;
+}
+Result<SavedSession> read_large(const ReadFile& file, const LargeFile& large, BlockPool& pool) {
+  return read_snapshot(file, {large.config, identity_of_tests(), pool, kMany, {}, 3});
 }
 
 TEST(SnapshotReading, TakesMemoryForOnePieceBesidesTheBlocks) {
@@ -252,23 +277,22 @@ TEST(SnapshotReading, TakesMemoryForOnePieceBesidesTheBlocks) {
     BlockPool pool(BlockPool::kNoBudget);
     file.reads.reserve(1000);
     const AllocationCounter counter;
-    const Result<Snapshot> snapshot =
-        read_snapshot(file, {large.config, identity_of_tests(), pool, large.position});
-    ASSERT_TRUE(snapshot) << snapshot.error().message();
-    // The piece, 4 bytes per token, the tables of blocks.
-    EXPECT_LT(counter.peak_bytes(), PieceReader::kPieceBytes + 64 * kKiB);
+    const Result<SavedSession> read = read_large(file, large, pool);
+    ASSERT_TRUE(read) << read.error().message();
+    // The piece; for the session and each checkpoint 4 bytes per token, and the tables of blocks.
+    EXPECT_LT(counter.peak_bytes(), PieceReader::kPieceBytes + 4 * (4 * kMany + 16 * kKiB));
     EXPECT_LE(file.most_asked(), PieceReader::kPieceBytes);
-    EXPECT_TRUE(bits_of(state_shape_of(large.config), *snapshot) ==
-                written_bits(state_shape_of(large.config), large.position));
+    EXPECT_TRUE(bits_of(state_shape_of(large.config), read->snapshot) ==
+                written_bits(state_shape_of(large.config), kMany));
   }
 }
 
 TEST(SnapshotReading, ReadsEachByteOfAnOwnFileOnceAndInOrder) {
   for (const LargeFile& large : large_files()) {
-    if (!large.name.starts_with("version 3")) continue;
+    if (!large.is_own) continue;
     const RecordedFile file(large.bytes);
     BlockPool pool(BlockPool::kNoBudget);
-    ASSERT_TRUE(read_snapshot(file, {large.config, identity_of_tests(), pool, large.position}));
+    ASSERT_TRUE(read_large(file, large, pool));
     std::uint64_t end = 0;
     for (const RecordedFile::Read& read : file.reads) {
       EXPECT_EQ(read.offset, end);
@@ -283,11 +307,10 @@ TEST(SnapshotReading, AcceptsShortReads) {
     RecordedFile file(large.bytes);
     file.longest_read = 1021;
     BlockPool pool(BlockPool::kNoBudget);
-    const Result<Snapshot> snapshot =
-        read_snapshot(file, {large.config, identity_of_tests(), pool, large.position});
-    ASSERT_TRUE(snapshot) << snapshot.error().message();
-    EXPECT_TRUE(bits_of(state_shape_of(large.config), *snapshot) ==
-                written_bits(state_shape_of(large.config), large.position));
+    const Result<SavedSession> read = read_large(file, large, pool);
+    ASSERT_TRUE(read) << read.error().message();
+    EXPECT_TRUE(bits_of(state_shape_of(large.config), read->snapshot) ==
+                written_bits(state_shape_of(large.config), kMany));
   }
 }
 
@@ -298,13 +321,12 @@ TEST(SnapshotReading, LeavesNothingInThePoolWhicheverReadFails) {
       RecordedFile file(large.bytes);
       file.fails_after = good;
       BlockPool pool(BlockPool::kNoBudget);
-      const Result<Snapshot> snapshot =
-          read_snapshot(file, {large.config, identity_of_tests(), pool, large.position});
-      if (snapshot) {
+      const Result<SavedSession> read = read_large(file, large, pool);
+      if (read) {
         EXPECT_GT(good, 3u) << "there were several reads to fail";
         break;
       }
-      EXPECT_EQ(name_of(snapshot.error().code()), "io_failed");
+      EXPECT_EQ(name_of(read.error().code()), "io_failed");
       EXPECT_EQ(pool.used_bytes(), 0u);
     }
   }
@@ -318,10 +340,9 @@ TEST(SnapshotReading, LeavesNothingInThePoolWhereverTheFileBecomesShorter) {
       RecordedFile file(large.bytes);
       file.ends_at = end;
       BlockPool pool(BlockPool::kNoBudget);
-      const Result<Snapshot> snapshot =
-          read_snapshot(file, {large.config, identity_of_tests(), pool, large.position});
-      ASSERT_FALSE(snapshot) << large.name << " of " << end << " bytes";
-      EXPECT_EQ(name_of(snapshot.error().code()), "corrupt_data");
+      const Result<SavedSession> read = read_large(file, large, pool);
+      ASSERT_FALSE(read) << large.name << " of " << end << " bytes";
+      EXPECT_EQ(name_of(read.error().code()), "corrupt_data");
       EXPECT_EQ(pool.used_bytes(), 0u);
     }
 }
@@ -399,7 +420,7 @@ TEST(SnapshotImport, HasTheOriginalsStateAndNoTokens) {
     }
 }
 
-TEST(SnapshotImport, IsWrittenAsVersion3WithTheTokensSince) {
+TEST(SnapshotImport, IsWrittenAsVersion4WithTheTokensSince) {
   for (const Import& import : small_imports()) {
     SCOPED_TRACE(import.name);
     BlockPool pool(BlockPool::kNoBudget);
@@ -411,7 +432,7 @@ TEST(SnapshotImport, IsWrittenAsVersion3WithTheTokensSince) {
     }
     EXPECT_EQ(state.tokens_begin(), 300u);
     ASSERT_TRUE(run_step(state, 20));
-    const Bytes file = written(import.config, state.snapshot()), expected = own_file(import.config, 320, 300);
+    const Bytes file = written(import.config, {state.snapshot()}), expected = own_file(import.config, 320, {.tokens_begin = 300});
     ASSERT_EQ(file.size(), expected.size());
     const std::size_t numbers_at = 64 + 20 * sizeof(std::uint32_t);
     EXPECT_TRUE(first_bytes(file, numbers_at) == first_bytes(expected, numbers_at));
@@ -431,12 +452,12 @@ Error refused_within(std::uint64_t budget, const Bytes& bytes, const ModelConfig
   BlockPool pool(budget);
   // An exact copy, so that AddressSanitizer detects reads beyond the end.
   const Bytes exact(bytes.begin(), bytes.end());
-  const Result<Snapshot> snapshot = read_snapshot(exact, {config, identity, pool, context});
-  EXPECT_FALSE(snapshot) << "it was read";
+  const Result<SavedSession> session = read_snapshot(exact, {config, identity, pool, context, {}, 1000});
+  EXPECT_FALSE(session) << "it was read";
   EXPECT_EQ(pool.used_bytes(), 0u);
-  if (snapshot) return Error(ErrorCode::cancelled, "it was read");
-  EXPECT_THAT(snapshot.error().message(), testing::StartsWith("snapshot: "));
-  return snapshot.error();
+  if (session) return Error(ErrorCode::cancelled, "it was read");
+  EXPECT_THAT(session.error().message(), testing::StartsWith("snapshot: "));
+  return session.error();
 }
 
 // The pool has no room, so the test fails if a block is acquired before the error is found.
@@ -457,10 +478,11 @@ Error refused_at_the_end(const Bytes& bytes, const ModelConfig& config) {
     EXPECT_THAT(refusal.message(), message_matcher);                                 \
   } while (false)
 
-// A file of version 3 with one word changed, and a checksum that agrees.
+// A file with one word changed, and a checksum that agrees.
 template <class T>
-Bytes own_file_with(const ModelConfig& config, std::size_t offset, T value, std::uint32_t position = 3) {
-  Bytes bytes = own_file(config, position);
+Bytes own_file_with(const ModelConfig& config, std::size_t offset, T value, std::uint32_t position = 3,
+                    const OwnFile& file = {}) {
+  Bytes bytes = own_file(config, position, file);
   put_at(bytes, offset, value);
   fix_checksum(bytes);
   return bytes;
@@ -486,7 +508,7 @@ TEST(SnapshotFileRefusal, BadMagicIsAWrongFirstWord) {
 
 TEST(SnapshotFileRefusal, BadVersionIsAnUnknownVersion) {
   for (const auto& [name, config] : small_configs())
-    for (const std::uint32_t version : {0u, 4u, 0x03000000u, ~0u})
+    for (const std::uint32_t version : {0u, 5u, 0x03000000u, ~0u})
       EXPECT_REFUSED(refused(own_file_with(config, 4, version), config), ErrorCode::bad_version,
                      States("version", version));
 }
@@ -533,14 +555,37 @@ TEST(SnapshotFileRefusal, ShapeMismatchNamesTheFieldOfTheOriginalsHeader) {
     }
 }
 
-TEST(SnapshotFileRefusal, ShapeMismatchNamesTheFieldOfVersion3) {
+TEST(SnapshotFileRefusal, ShapeMismatchNamesTheFieldOfOurOwnHeader) {
   const ModelConfig config = small_qwen_config();
-  EXPECT_REFUSED(refused(own_file_with(config, 48, 77u), config), ErrorCode::shape_mismatch,
-                 States("the number of layers", 77, 4));
-  EXPECT_REFUSED(refused(own_file_with(config, 56, 4u), config), ErrorCode::shape_mismatch,
-                 States("token", 4, 3));
-  EXPECT_REFUSED(refused(own_file_with(config, 60, 77u), config), ErrorCode::shape_mismatch,
-                 States("byte 60", 77, 0));
+  for (const std::uint32_t version : {3u, 4u}) {
+    const auto with = [&](std::size_t offset, std::uint32_t value) {
+      return refused(own_file_with(config, offset, value, 3, {.version = version}), config);
+    };
+    EXPECT_REFUSED(with(48, 77), ErrorCode::shape_mismatch, States("the number of layers", 77, 4));
+    EXPECT_REFUSED(with(56, 4), ErrorCode::shape_mismatch, States("token", 4, 3));
+  }
+  EXPECT_REFUSED(refused(own_file_with(config, 60, 77u, 3, {.version = 3}), config),
+                 ErrorCode::shape_mismatch, States("byte 60", 77, 0));
+}
+
+TEST(SnapshotFileRefusal, ShapeMismatchNamesAWrongCheckpoint) {
+  for (const auto& [name, config] : small_configs()) {
+    const auto with = [&](std::size_t offset, std::uint32_t value, std::uint32_t tokens_begin = 0) {
+      return refused(own_file_with(config, offset, value, 300,
+                                   {.tokens_begin = tokens_begin, .checkpoints = {250, 7, 300}}),
+                     config);
+    };
+    for (const std::uint32_t count : {257u, ~0u})
+      EXPECT_REFUSED(with(60, count), ErrorCode::shape_mismatch,
+                     States("the number of checkpoints", 256, count));
+    for (const std::uint32_t position : {301u, ~0u})
+      EXPECT_REFUSED(with(64 + 4, position), ErrorCode::shape_mismatch,
+                     States("checkpoint 1", "from 0 to 300", position));
+    EXPECT_REFUSED(with(64, 5, 7), ErrorCode::shape_mismatch,
+                   States("checkpoint 0", "from 7 to 300", "found 5"));
+    for (const std::uint32_t position : {250u, 7u})
+      EXPECT_REFUSED(with(64 + 8, position), ErrorCode::shape_mismatch, States("checkpoint 2", position));
+  }
 }
 
 TEST(SnapshotFileRefusal, ShapeMismatchIsAnotherFamily) {
@@ -601,12 +646,14 @@ TEST(SnapshotFileRefusal, TruncatedIsAFileThatEndsAnywhereEarly) {
         EXPECT_REFUSED(refused(first_bytes(whole, size), import.config), ErrorCode::truncated,
                        ContainsRegex("layer [0-3].*[0-9]+ bytes.*[0-9]+"));
     }
-    for (const auto& [name, config] : small_configs()) {
-      const Bytes whole = own_file(config, position);
-      for (std::size_t size = 64 + 8; size < whole.size(); ++size)
-        EXPECT_REFUSED(refused(first_bytes(whole, size), config), ErrorCode::truncated,
-                       AllOf(ContainsRegex("layer [0-3].*byte [0-9]+"), States(size - 8)));
-    }
+    for (const auto& [name, config] : small_configs())
+      for (const OwnFile& file : {OwnFile{.version = 3}, OwnFile{}, OwnFile{.checkpoints = {2, 0, 1, 3}}}) {
+        if (position == 0 && !file.checkpoints.empty()) continue;
+        const Bytes whole = own_file(config, position, file);
+        for (std::size_t size = 64 + 8; size < whole.size(); ++size)
+          EXPECT_REFUSED(refused(first_bytes(whole, size), config), ErrorCode::truncated,
+                         AllOf(ContainsRegex("(layer [0-3]|checkpoint).*byte [0-9]+"), States(size - 8)));
+      }
   }
 }
 
@@ -621,6 +668,15 @@ TEST(SnapshotFileRefusal, TruncatedNamesTheLayerAndBothSizes) {
   const Bytes own = own_file(small_qwen_config(), 3);
   EXPECT_REFUSED(refused(first_bytes(own, 64 + 12 + 128 + 7), small_qwen_config()), ErrorCode::truncated,
                  States("layer 0", "byte 204", 203));
+  // The last parts are 64 floats for the checkpoint at 2, 64 for that at 1, and the checksum.
+  const Bytes with_checkpoints = own_file(small_qwen_config(), 3, {.checkpoints = {2, 0, 1, 3}});
+  const std::size_t end = with_checkpoints.size() - 8;
+  EXPECT_REFUSED(refused(first_bytes(with_checkpoints, end), small_qwen_config()), ErrorCode::truncated,
+                 States("checkpoint at position 1", end, end - 8));
+  EXPECT_REFUSED(refused(first_bytes(with_checkpoints, end - 256), small_qwen_config()), ErrorCode::truncated,
+                 States("checkpoint at position 2", end - 256, end - 256 - 8));
+  EXPECT_REFUSED(refused(first_bytes(with_checkpoints, 64 + 8 + 10), small_qwen_config()),
+                 ErrorCode::truncated, States("positions of checkpoints", "byte 80", 74));
 }
 
 TEST(SnapshotFileRefusal, TruncatedIsALengthBeyondTheFileAndAllocatesNothing) {
@@ -683,8 +739,8 @@ TEST(SnapshotFileRefusal, WrongNumericsIsADifferentArithmetic) {
     SnapshotIdentity other = identity_of_tests();
     other.*part = 77;
     EXPECT_REFUSED(refused(own_file(config, 3), config, kContext, other), ErrorCode::wrong_numerics,
-                   States(fmt::format("law {}", kLawVersion), "precision 0", "2 experts", "kv dtype 0",
-                          fmt::format("law {}", other.law), fmt::format("precision {}", other.precision),
+                   States("law 1", "precision 0", "2 experts", "kv dtype 0", fmt::format("law {}", other.law),
+                          fmt::format("precision {}", other.precision),
                           fmt::format("{} experts", other.experts_per_token),
                           fmt::format("kv dtype {}", other.kv_dtype)));
   }
@@ -692,13 +748,14 @@ TEST(SnapshotFileRefusal, WrongNumericsIsADifferentArithmetic) {
 
 TEST(SnapshotFileRefusal, BadChecksumIsAnyChangedBit) {
   for (const auto& [name, config] : small_configs()) {
-    const Bytes whole = own_file(config, 3);
+    const Bytes whole = own_file(config, 3, {.checkpoints = {2, 0, 1}});
     for (std::size_t i = 0; i < whole.size(); ++i)
       for (int bit = 0; bit < 8; ++bit) {
         Bytes bytes = whole;
         bytes[i] ^= std::byte{1} << bit;
-        const Error refusal = refused_at_the_end(bytes, config);  // in the header perhaps another error
-        if (i >= 64) {
+        // A change in the header or in the position of a checkpoint may be another error.
+        const Error refusal = refused_at_the_end(bytes, config);
+        if (i >= 64 + 3 * 4) {
           EXPECT_EQ(name_of(refusal.code()), "bad_checksum") << name << ", byte " << i;
         }
       }
@@ -717,7 +774,8 @@ TEST(SnapshotFileRefusal, TokenOutOfRangeIsATokenOutsideTheVocabulary) {
 TEST(SnapshotFileRefusal, OutOfMemoryLeavesNothingInThePool) {
   for (const auto& [name, config] : small_configs()) {
     const StateShape shape = state_shape_of(config);
-    const Bytes files[] = {own_file(config, 300), original_file(config, 2, 300).bytes};
+    const Bytes files[] = {own_file(config, 300), own_file(config, 300, {.version = 3}),
+                           original_file(config, 2, 300).bytes};
     for (const Bytes& bytes : files)
       for (std::uint64_t budget = 0; budget <= shape.session_bytes(300);
            budget += shape.session_bytes(300) / 4) {

@@ -33,6 +33,12 @@ struct KvPart {
 KvPart keys_of(const KvShape& shape);
 KvPart values_of(const KvShape& shape);
 
+// Whether a file of a session at `position` has recurrent states for a checkpoint. At position 0 they are
+// zero, and at `position` they are those of the session.
+constexpr bool has_own_states(std::uint32_t checkpoint, std::uint32_t position) {
+  return checkpoint != 0 && checkpoint != position;
+}
+
 // Bytes of a layer: its rows of `positions` positions and its recurrent state.
 std::uint64_t layer_bytes(const StateShape& shape, std::size_t layer, std::uint64_t positions);
 

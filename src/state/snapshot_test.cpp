@@ -3,10 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "base/testing/expect_contract.h"
 #include "state/testing/written_states.h"
 
 namespace moeflux {
@@ -96,6 +100,110 @@ TEST(Snapshot, KeepsThePoolAliveUntilItsBlocksAreReturned) {
   EXPECT_EQ(watched.lock()->used_bytes(), state_shape_of(small_qwen_config()).session_bytes(300));
   copy.reset();  // the contract of the pool: all blocks are returned before it is destroyed
   EXPECT_TRUE(watched.expired());
+}
+
+// ---- Timelines ----
+
+class OnATimeline : public testing::TestWithParam<const char*> {
+ protected:
+  SessionState new_state() {
+    Result<SessionState> state = SessionState::create(config, pool, 1000);
+    EXPECT_TRUE(state) << state.error().message();
+    return *std::move(state);
+  }
+  SessionState state_at(std::uint32_t position, Timeline timeline = {}) {
+    SessionState state = new_state();
+    EXPECT_TRUE(run_step(state, position, timeline));
+    return state;
+  }
+  bool is_on(const Snapshot& earlier, const Snapshot& later) { return is_on_timeline(shape, earlier, later); }
+
+  ModelConfig config = std::string(GetParam()) == "deepseek" ? small_deepseek_config() : small_qwen_config();
+  StateShape shape = state_shape_of(config);
+  BlockPool pool{BlockPool::kNoBudget};
+};
+INSTANTIATE_TEST_SUITE_P(, OnATimeline, testing::Values("qwen", "deepseek"),
+                         [](const auto& name) { return std::string(name.param); });
+
+TEST_P(OnATimeline, IsEveryEarlierStateOfASession) {
+  SessionState state = new_state();
+  std::vector<Snapshot> snapshots = {state.snapshot()};
+  for (const std::uint32_t rows : {1u, 254u, 1u, 1u, 300u}) {
+    ASSERT_TRUE(run_step(state, rows));
+    snapshots.push_back(state.snapshot());
+  }
+  for (std::size_t i = 0; i < snapshots.size(); ++i)
+    for (std::size_t j = 0; j < snapshots.size(); ++j)
+      EXPECT_EQ(is_on(snapshots[i], snapshots[j]), i <= j) << i << ", " << j;
+}
+
+TEST_P(OnATimeline, IsAStateWithEqualRowsInOtherBlocks) {
+  SessionState state = state_at(300);
+  const Snapshot snapshot = state.snapshot();
+  ASSERT_TRUE(run_step(state, 20));  // claims the next rows of the last block
+  SessionState copy = new_state();
+  copy.restore(snapshot);
+  ASSERT_TRUE(run_step(copy, 30, {1, 300}));
+  EXPECT_GT(pool.copied_bytes(), 0u);
+  EXPECT_TRUE(is_on(snapshot, copy.snapshot()));
+  EXPECT_TRUE(is_on(state_at(270).snapshot(), state.snapshot())) << "computed again";
+}
+
+TEST_P(OnATimeline, IsNoStateWithOtherTokens) {
+  EXPECT_FALSE(is_on(state_at(300, {1, 299}).snapshot(), state_at(400).snapshot()));
+  EXPECT_FALSE(is_on(state_at(300).snapshot(), state_at(400, {1, 299}).snapshot()));
+  EXPECT_TRUE(is_on(state_at(300).snapshot(), state_at(400, {1, 300}).snapshot()));
+}
+
+// Timeline 96 has the tokens of timeline 0 and other rows.
+TEST_P(OnATimeline, IsNoStateWithOtherRowsOfTheSameTokens) {
+  ASSERT_EQ(written_token(96, 299), written_token(0, 299));
+  for (const std::uint32_t place : {0u, 255u, 256u, 299u})
+    EXPECT_FALSE(is_on(state_at(300, {96, place}).snapshot(), state_at(400).snapshot())) << place;
+  EXPECT_TRUE(is_on(state_at(300).snapshot(), state_at(400, {96, 300}).snapshot()));
+}
+
+TEST_P(OnATimeline, IsNoStateAtTheSamePositionWithOtherRecurrentStates) {
+  if (shape.recurrent_size == 0) return;
+  const Snapshot snapshot = state_at(300).snapshot();
+  Result<BlockRef> block = pool.acquire(shape.recurrent_bytes());
+  ASSERT_TRUE(block);
+  std::copy_n(snapshot.contents().recurrent.data(), shape.recurrent_size, block->data());
+  EXPECT_TRUE(is_on(earlier_snapshot(snapshot, 300, *block), snapshot));
+  EXPECT_TRUE(is_on(earlier_snapshot(snapshot, 299, *block), snapshot)) << "its own";
+  block->data()[shape.recurrent_size - 1] += 1;
+  EXPECT_FALSE(is_on(earlier_snapshot(snapshot, 300, *block), snapshot));
+  EXPECT_FALSE(is_on(earlier_snapshot(snapshot, 0, *block), snapshot)) << "not zero";
+  std::fill_n(block->data(), shape.recurrent_size, 0.0f);
+  EXPECT_TRUE(is_on(earlier_snapshot(snapshot, 0, *block), snapshot));
+  EXPECT_FALSE(is_on(earlier_snapshot(snapshot, 300, *block), snapshot));
+}
+
+TEST_P(OnATimeline, IsNoStateWithOtherUnknownTokens) {
+  const Snapshot known = state_at(300).snapshot();
+  auto contents = std::make_shared<Snapshot::Contents>(known.contents());
+  contents->tokens.erase(contents->tokens.begin(), contents->tokens.begin() + 10);
+  contents->tokens_begin = 10;
+  const Snapshot unknown(contents);
+  EXPECT_FALSE(is_on(known, unknown));
+  EXPECT_FALSE(is_on(unknown, known));
+  EXPECT_TRUE(is_on(unknown, unknown));
+}
+
+TEST_P(OnATimeline, AnEarlierStateSharesBlocksAndTokens) {
+  const Snapshot later = state_at(600).snapshot();
+  const std::uint64_t used = pool.used_bytes();
+  const Snapshot earlier = earlier_snapshot(later, 257, later.contents().recurrent);
+  EXPECT_EQ(pool.used_bytes(), used);
+  EXPECT_EQ(earlier.position(), 257u);
+  EXPECT_THAT(earlier.tokens(), ElementsAreArray(written_tokens(0, 257)));
+  for (std::size_t layer = 0; layer < shape.kv.size(); ++layer)
+    EXPECT_EQ(earlier.contents().blocks[layer].size(), shape.kv[layer].heads == 0 ? 0u : 2u);
+  SessionState state = new_state();
+  state.restore(earlier_snapshot(later, 0, {}));
+  ASSERT_TRUE(run_step(state, 10, {2, 0}));
+  EXPECT_TRUE(bits_of(state) == written_bits(shape, 10, {2, 0}));
+  EXPECT_CONTRACT((void)earlier_snapshot(earlier, 258, {}), "the position is on the timeline");
 }
 
 }  // namespace

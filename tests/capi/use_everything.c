@@ -456,7 +456,9 @@ static void a_session_is_copied_and_saved(mf_engine* engine, mf_engine* another)
   EXPECT_STATUS(mf_session_extend(session, NULL, 1, NULL, NULL, &why), MF_INVALID_ARGUMENT, "tokens is NULL");
   const uint32_t none = 512;
   EXPECT_STATUS(mf_session_extend(session, &none, 1, NULL, NULL, &why), MF_TOKEN_OUT_OF_RANGE, "512");
-  EXPECT_OK(mf_session_extend(session, ids, 20, NULL, NULL, &why));
+  EXPECT_OK(mf_session_extend(session, ids, 12, NULL, NULL, &why));
+  EXPECT_OK(mf_session_checkpoint(session, &why));
+  EXPECT_OK(mf_session_extend(session, ids + 12, 8, NULL, NULL, &why));
   EXPECT_STATUS(mf_session_fork(session, NULL, &why), MF_INVALID_ARGUMENT, "other is NULL");
   EXPECT_OK(mf_session_fork(session, &fork, &why));
   EXPECT(mf_session_position(fork) == 20);
@@ -491,8 +493,11 @@ static void a_session_is_copied_and_saved(mf_engine* engine, mf_engine* another)
   EXPECT(mf_session_position(fork) == kTokens);
   for (int from_file = 0; from_file < 2; ++from_file) {
     EXPECT_OK(from_file ? mf_session_load_file(fork, path, &why) : mf_session_load(fork, bytes, size, &why));
-    EXPECT(mf_session_position(fork) == 20);
+    EXPECT(mf_session_position(fork) == 20 && mf_session_checkpoint_count(fork) == 1);
     EXPECT_OK(mf_session_extend(fork, ids + 20, 20, again, NULL, &why));
+    EXPECT(same(expected, again, 512));
+    EXPECT_OK(mf_session_restore_to(fork, 12, &why));
+    EXPECT_OK(mf_session_extend(fork, ids + 12, 28, again, NULL, &why));
     EXPECT(same(expected, again, 512));
   }
   mf_session_close(session);

@@ -157,7 +157,10 @@ static void a_saved_state_goes_on_where_it_was(mf_ctx* ctx, mf_ctx* of_another_m
   const size_t vocabulary = mf_n_vocab(ctx);
   float *const expected = new_logits(1), *const again = new_logits(1);
   mf_memory_clear(ctx);
-  EXPECT(mf_eval_prompt(ctx, tokens, 20, 0, 0, again) == 0);
+  EXPECT(mf_eval_prompt(ctx, tokens, 12, 0, 0, again) == 0);
+  const size_t size_at_12 = mf_state_size(ctx);
+  EXPECT(mf_checkpoint(ctx, 12) == 0 && mf_state_size(ctx) == size_at_12 + 4);
+  EXPECT(mf_eval_prompt(ctx, tokens + 12, 8, 12, 0, again) == 0);
   const size_t size = mf_state_size(ctx);
   char* const state = (char*)malloc(size);
   EXPECT(state != NULL && size > 64);
@@ -175,7 +178,10 @@ static void a_saved_state_goes_on_where_it_was(mf_ctx* ctx, mf_ctx* of_another_m
   EXPECT(mf_state_load(of_another_model, state, size) == -1);
   EXPECT(mf_memory_seq_pos_max(of_another_model, 0) == 0);
 
+  mf_memory_clear(ctx);
   EXPECT(mf_state_load(ctx, state, size) == 0 && mf_memory_seq_pos_max(ctx, 0) == 20);
+  EXPECT(mf_checkpoint_count(ctx) == 1 && mf_restore_to(ctx, 11) == MF_NO_CHECKPOINT);
+  EXPECT(mf_restore_to(ctx, 12) == 0 && mf_eval_prompt(ctx, tokens + 12, 8, 12, 0, again) == 0);
   EXPECT(mf_eval_token(ctx, tokens[20], 20, 0, again) == 0);
   EXPECT(same(expected, again, vocabulary));
   mf_memory_clear(ctx);

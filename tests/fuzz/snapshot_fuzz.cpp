@@ -1,8 +1,10 @@
-// Input: u8 selector, then a snapshot file of version 1, 2 or 3.
+// Input: u8 selector, then a snapshot file of version 1 to 4.
 //
 //   1  the model has latent attention, otherwise linear and full attention
-//   2  the file and its length field are extended to the length that version 3 requires for its position
+//   2  the file and its length field are extended to the length that version 3 or 4 requires for its position
+//      and its checkpoints
 //   4  the last 8 bytes are replaced by the checksum of the others
+//   8  only one checkpoint with recurrent states of its own is read
 //
 // A fuzzer cannot guess a checksum, or a length that follows from two numbers of the header. Without 2 and 4
 // the bytes are read unchanged.
@@ -49,11 +51,22 @@ T word_at(const Bytes& bytes, std::size_t offset) {
   return value;
 }
 
+// The positions of the checkpoints that a file of version 4 has, as far as it has them.
+std::vector<std::uint32_t> checkpoints_in(const Bytes& bytes) {
+  std::vector<std::uint32_t> checkpoints;
+  if (word_at<std::uint32_t>(bytes, 4) != 4) return checkpoints;
+  const auto count = std::min<std::size_t>(word_at<std::uint32_t>(bytes, 60), kMostSavedCheckpoints);
+  for (std::size_t at = 64; checkpoints.size() < count && at + 4 <= bytes.size(); at += 4)
+    checkpoints.push_back(word_at<std::uint32_t>(bytes, at));
+  return checkpoints;
+}
+
 void fix_length(const Model& model, Bytes& bytes) {
   if (bytes.size() < 64) return;
   const auto position = word_at<std::uint32_t>(bytes, 52), tokens_begin = word_at<std::uint32_t>(bytes, 56);
   if (position > kContext || tokens_begin > position) return;
-  const std::uint64_t size = snapshot_bytes(model.shape, position, position - tokens_begin);
+  const std::uint64_t size =
+      snapshot_bytes(model.shape, position, position - tokens_begin, checkpoints_in(bytes));
   if (size > kMaxBytes) return;
   bytes.resize(size);
   put_at(bytes, 8, size);
@@ -71,16 +84,32 @@ void require_refusal_of_snapshot(const Error& error) {
              "a snapshot is refused with a code of its table");
 }
 
-void require_coherent(const Model& model, const Snapshot& snapshot, std::uint32_t version) {
+void require_checkpoints(const Model& model, const SavedSession& session) {
+  const std::uint32_t position = session.snapshot.position();
+  std::uint64_t blocks = 1;
+  for (const Snapshot& checkpoint : session.checkpoints) {
+    MF_REQUIRE(checkpoint.position() >= session.snapshot.tokens_begin() && checkpoint.position() <= position,
+               "a checkpoint is where tokens are known");
+    MF_REQUIRE(is_on_timeline(model.shape, checkpoint, session.snapshot),
+               "a checkpoint is on the timeline of its session");
+    blocks += checkpoint.position() != 0 && checkpoint.position() != position;
+  }
+  MF_REQUIRE(model.pool.used_bytes() ==
+                 model.shape.kv_bytes(position) + blocks * model.shape.recurrent_block_bytes(),
+             "a session has the blocks that its position and its checkpoints need");
+}
+
+void require_coherent(const Model& model, const SavedSession& session, std::uint32_t version) {
+  const Snapshot& snapshot = session.snapshot;
   const std::uint32_t position = snapshot.position();
   MF_REQUIRE(position <= kContext, "a snapshot fits the context");
   MF_REQUIRE(snapshot.tokens_begin() + snapshot.tokens().size() == position,
              "tokens are known up to the position");
-  MF_REQUIRE(version == 3 || snapshot.tokens().empty(), "the original keeps no tokens");
+  MF_REQUIRE(version >= 3 || snapshot.tokens().empty(), "the original keeps no tokens");
+  MF_REQUIRE(version == 4 || session.checkpoints.empty(), "only version 4 has checkpoints");
   for (const TokenId token : snapshot.tokens())
     MF_REQUIRE(token.index() < model.config.vocabulary, "a token is in the vocabulary");
-  MF_REQUIRE(model.pool.used_bytes() == model.shape.kv_bytes(position) + model.shape.recurrent_block_bytes(),
-             "a snapshot has the blocks that its position needs");
+  require_checkpoints(model, session);
   for (const std::vector<KvBlock>& blocks : snapshot.contents().blocks) {
     std::uint64_t filled = 0;
     for (const KvBlock& block : blocks) {
@@ -91,36 +120,51 @@ void require_coherent(const Model& model, const Snapshot& snapshot, std::uint32_
   }
 }
 
-Bytes written(const Model& model, const Snapshot& snapshot) {
+Bytes written(const Model& model, const SavedSession& session) {
   Bytes bytes;
-  const Status status = write_snapshot(model.shape, identity_of_tests(), snapshot,
+  const Status status = write_snapshot(model.shape, identity_of_tests(), session,
                                        [&](std::span<const std::byte> piece) -> Status {
                                          bytes.insert(bytes.end(), piece.begin(), piece.end());
                                          return {};
                                        });
   MF_REQUIRE(status.has_value(), "a snapshot can be written");
-  MF_REQUIRE(bytes.size() == snapshot_bytes(model.shape, snapshot.position(), snapshot.tokens().size()),
-             "the size of a file is known before");
+  MF_REQUIRE(bytes.size() == snapshot_bytes(model.shape, session), "the size of a file is known before");
   return bytes;
 }
 
-void read_file(Model& model, const Bytes& file) {
-  const auto read = [&](const Bytes& bytes) {
-    return read_snapshot(bytes, {model.config, identity_of_tests(), model.pool, kContext});
-  };
-  const Result<Snapshot> snapshot = read(file);
-  if (!snapshot) return require_refusal_of_snapshot(snapshot.error());
-  const auto version = word_at<std::uint32_t>(file, 4);
-  require_coherent(model, *snapshot, version);
+// The file of version 4 with the contents of a file of version 3 or 4.
+Bytes as_version_4(Bytes file) {
+  put_at(file, 4, 4u);
+  fix_checksum(file);
+  return file;
+}
 
-  const Bytes bytes = written(model, *snapshot);
-  MF_REQUIRE(version != 3 || bytes == file, "what is read is written as it was");
-  const Result<Snapshot> again = read(bytes);
-  MF_REQUIRE(again.has_value(), "what was written can be read");
-  MF_REQUIRE(again->position() == snapshot->position() && again->tokens_begin() == snapshot->tokens_begin() &&
-                 std::ranges::equal(again->tokens(), snapshot->tokens()) &&
-                 bits_of(model.shape, *again) == bits_of(model.shape, *snapshot),
+void require_same(const Model& model, const Snapshot& a, const Snapshot& b) {
+  MF_REQUIRE(a.position() == b.position() && a.tokens_begin() == b.tokens_begin() &&
+                 std::ranges::equal(a.tokens(), b.tokens()) &&
+                 bits_of(model.shape, a) == bits_of(model.shape, b),
              "what was read back is what was written");
+}
+
+void read_file(Model& model, const Bytes& file, std::size_t most_checkpoints) {
+  const auto read = [&](const Bytes& bytes) {
+    return read_snapshot(bytes,
+                         {model.config, identity_of_tests(), model.pool, kContext, {}, most_checkpoints});
+  };
+  const Result<SavedSession> session = read(file);
+  if (!session) return require_refusal_of_snapshot(session.error());
+  const auto version = word_at<std::uint32_t>(file, 4);
+  require_coherent(model, *session, version);
+
+  const Bytes bytes = written(model, *session);
+  const bool is_whole = version >= 3 && session->checkpoints.size() == checkpoints_in(file).size();
+  MF_REQUIRE(!is_whole || bytes == as_version_4(file), "what is read is written as it was");
+  const Result<SavedSession> again = read(bytes);
+  MF_REQUIRE(again.has_value(), "what was written can be read");
+  require_same(model, again->snapshot, session->snapshot);
+  MF_REQUIRE(again->checkpoints.size() == session->checkpoints.size(), "checkpoints are written and read");
+  for (std::size_t i = 0; i < again->checkpoints.size(); ++i)
+    require_same(model, again->checkpoints[i], session->checkpoints[i]);
 }
 
 void read(std::span<const std::byte> input) {
@@ -131,7 +175,7 @@ void read(std::span<const std::byte> input) {
   Bytes file(input.begin() + 1, input.end());
   if ((selector & 2) != 0) fix_length(model, file);
   if ((selector & 4) != 0) fix_checksum(file);
-  read_file(model, file);
+  read_file(model, file, (selector & 8) != 0 ? 1 : kMostSavedCheckpoints);
   MF_REQUIRE(model.pool.used_bytes() == 0, "no block is left in use");
 }
 

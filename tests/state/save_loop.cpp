@@ -1,7 +1,8 @@
 // save_loop MODEL FILE: saves two states of a session to FILE, alternately, until it is killed.
 // save_loop --check MODEL FILE: prints which of the two FILE holds, "first" or "second".
 //
-// MODEL is a packed model. The states depend only on it, so every run has the same two. save_kill_test.py
+// MODEL is a packed model. The states, which have a checkpoint, depend only on it, so every run has the same
+// two. save_kill_test.py
 // kills the first form and then runs the second. The exit status is 0, 1 after a message on standard error,
 // or 2 for wrong arguments.
 
@@ -30,7 +31,9 @@ Result<Session> state_of(Engine& engine, std::uint32_t positions) {
   std::vector<TokenId> tokens;
   for (std::uint32_t i = 0; i < positions; ++i)
     tokens.emplace_back((i * i + 7 * i + positions) % engine.config().vocabulary);
-  MF_TRY_STATUS(session.extend(tokens));
+  MF_TRY_STATUS(session.extend(std::span(tokens).first(positions / 2)));
+  session.checkpoint();
+  MF_TRY_STATUS(session.extend(std::span(tokens).subspan(positions / 2)));
   return session;
 }
 

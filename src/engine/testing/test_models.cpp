@@ -160,4 +160,16 @@ std::vector<std::byte> saved(const Session& session) {
   return all;
 }
 
+std::vector<std::byte> saved_state(const Session& session) {
+  std::vector<std::byte> all;
+  const Engine& engine = session.engine();
+  EXPECT_TRUE(succeeds(write_snapshot(state_shape_of(engine.config(), engine.options().kv_dtype),
+                                      engine.snapshot_identity(), {session.snapshot()},
+                                      [&](std::span<const std::byte> bytes) -> Status {
+                                        all.insert(all.end(), bytes.begin(), bytes.end());
+                                        return {};
+                                      })));
+  return all;
+}
+
 }  // namespace moeflux

@@ -70,6 +70,8 @@ Logits logits_ahead(const Session& session, std::span<const TokenId> tokens);
 
 Tokens joined(std::span<const TokenId> first, std::span<const TokenId> second);
 std::vector<std::byte> saved(const Session& session);
+// The same without checkpoints: the bytes depend on the tokens alone.
+std::vector<std::byte> saved_state(const Session& session);
 
 template <class T>
 testing::AssertionResult succeeds(const Result<T>& result) {

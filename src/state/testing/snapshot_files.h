@@ -31,30 +31,43 @@ void put_at(Bytes& bytes, std::size_t offset, const T& value) {
 inline SnapshotIdentity identity_of_tests() {
   SnapshotIdentity identity;
   identity.fingerprint = digest_of("the model");
+  identity.law = 1;  // whatever the law is now: seeds of the fuzz target have this number
   identity.experts_per_token = 2;
   return identity;
 }
 
-// Recomputes the checksum in the last 8 bytes of a version 3 file.
+// Recomputes the checksum in the last 8 bytes of a file of version 3 or 4.
 inline void fix_checksum(Bytes& bytes) {
   if (bytes.size() < sizeof(std::uint64_t)) return;
   const std::size_t end = bytes.size() - sizeof(std::uint64_t);
   put_at(bytes, end, checksum_of(std::span(bytes).first(end)));
 }
 
-// A version 3 file with the tokens from `tokens_begin` on.
-inline Bytes own_file(const ModelConfig& config, std::uint32_t position, std::uint32_t tokens_begin = 0) {
+struct OwnFile {
+  std::uint32_t version = 4;
+  std::uint32_t tokens_begin = 0;
+  std::vector<std::uint32_t> checkpoints = {};  // most recently used first
+};
+
+// A file of version 3 or 4.
+inline Bytes own_file(const ModelConfig& config, std::uint32_t position, const OwnFile& file = {}) {
   const SnapshotIdentity identity = identity_of_tests();
+  const StateShape shape = state_shape_of(config);
   Bytes bytes;
-  for (const std::uint32_t word : {0x4D464C58u, 3u}) put(bytes, word);
+  for (const std::uint32_t word : {0x4D464C58u, file.version}) put(bytes, word);
   put(bytes, std::uint64_t{0});
   put(bytes, identity.fingerprint);
   for (const std::uint32_t word :
        {identity.law, identity.precision, identity.experts_per_token, identity.kv_dtype,
-        static_cast<std::uint32_t>(config.layers.size()), position, tokens_begin, 0u})
+        static_cast<std::uint32_t>(config.layers.size()), position, file.tokens_begin,
+        static_cast<std::uint32_t>(file.checkpoints.size())})
     put(bytes, word);
-  for (const TokenId token : written_tokens(tokens_begin, position)) put(bytes, token.index());
-  for (const std::uint32_t bits : written_bits(state_shape_of(config), position)) put(bytes, bits);
+  for (const std::uint32_t checkpoint : file.checkpoints) put(bytes, checkpoint);
+  for (const TokenId token : written_tokens(file.tokens_begin, position)) put(bytes, token.index());
+  for (const std::uint32_t bits : written_bits(shape, position)) put(bytes, bits);
+  for (const std::uint32_t checkpoint : file.checkpoints)
+    if (checkpoint != 0 && checkpoint != position)
+      for (const std::uint32_t bits : written_recurrent_bits(shape, checkpoint)) put(bytes, bits);
   put(bytes, std::uint64_t{0});
   put_at(bytes, 8, std::uint64_t{bytes.size()});
   fix_checksum(bytes);

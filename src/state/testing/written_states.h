@@ -69,7 +69,7 @@ inline TokenId written_token(std::uint32_t timeline, std::uint32_t position) {
   return TokenId((position * 7 + timeline) % 96);
 }
 
-// The place in memory of element `index` of a state in a version 3 file, [value_heads][key][value].
+// The place in memory of element `index` of a state in a file of version 3 or 4, [value_heads][key][value].
 inline std::size_t delta_place(const RecurrentShape& shape, std::size_t index) {
   const DeltaStateShape& head = shape.delta_head;
   const std::size_t within = index % head.size();
@@ -117,7 +117,7 @@ inline Status run_step(SessionState& state, std::uint32_t rows, Timeline timelin
   return {};
 }
 
-// The bits of all numbers of a state, in the order of a version 3 snapshot file.
+// The bits of all numbers of a state, in the order of a snapshot file of version 3 or 4.
 template <class BlocksOf, class ConvOf, class DeltaOf>
 std::vector<std::uint32_t> bits_of(const StateShape& shape, std::uint32_t position, BlocksOf blocks_of,
                                    ConvOf conv_of, DeltaOf delta_of) {
@@ -182,6 +182,13 @@ inline std::vector<std::uint32_t> written_bits(const StateShape& shape, std::uin
     add_recurrent(i, kDeltaChannels, shape.recurrent[i].delta_size());
   }
   return bits;
+}
+
+// The bits of the recurrent states among them, which is what a file has of a checkpoint.
+inline std::vector<std::uint32_t> written_recurrent_bits(const StateShape& shape, std::uint32_t position) {
+  StateShape recurrent = shape;
+  for (KvShape& kv : recurrent.kv) kv = {};
+  return written_bits(recurrent, position);
 }
 
 }  // namespace moeflux
