@@ -258,6 +258,37 @@ Status Session::load(FileSystem& files, const std::filesystem::path& path) {
   return {};
 }
 
+Result<SnapshotTokens> Session::read_tokens(FileSystem& files, const std::filesystem::path& path) const {
+  MF_TRY(const auto file, files.open_read(path));
+  Result<SnapshotTokens> tokens =
+      read_snapshot_tokens(*file, engine_->config(), engine_->snapshot_identity().fingerprint, context());
+  if (!tokens) return std::move(tokens).error().during(fmt::format("loading '{}'", path.native()));
+  return tokens;
+}
+
+Result<StepStatistics> Session::replay(const SnapshotTokens& saved, const StepOptions& options,
+                                       StepProgress progress) {
+  MF_TRY_STATUS(engine_->check_tokens(0, saved.tokens));
+  std::vector<std::uint32_t> checkpoints = saved.checkpoints;
+  checkpoints.resize(std::min(checkpoints.size(), std::max<std::size_t>(checkpoints_.most(), 1)));
+  std::ranges::sort(checkpoints);
+  clear();
+  StepStatistics total;
+  const auto run_to = [&](std::size_t end) -> Status {
+    const auto tokens = std::span(saved.tokens).first(end).subspan(position());
+    MF_TRY(const StepStatistics run, extend(tokens, {}, ExtendOptions{.step = options}, progress));
+    total += run;
+    return {};
+  };
+  for (const std::uint32_t checkpoint_at : checkpoints) {
+    MF_REQUIRE(checkpoint_at <= saved.tokens.size(), "a checkpoint is where there are tokens");
+    MF_TRY_STATUS(run_to(checkpoint_at));
+    checkpoint();
+  }
+  MF_TRY_STATUS(run_to(saved.tokens.size()));
+  return total;
+}
+
 Status Session::load(const ReadFile& file) {
   // The newest checkpoint is kept whatever the maximum is.
   MF_TRY(SavedSession saved,

@@ -108,6 +108,14 @@ class Session {
   // and the pool has room for. A load that fails changes nothing.
   Status load(FileSystem& files, const std::filesystem::path& path);
   Status load(std::span<const std::byte> bytes);
+  // A file that another arithmetic computed cannot be loaded (wrong_numerics), but its tokens can run again.
+  // Reads them from a file of the same model, and changes nothing.
+  Result<SnapshotTokens> read_tokens(FileSystem& files, const std::filesystem::path& path) const;
+  // Becomes a session that has run the tokens of such a file, with checkpoints at the positions of its most
+  // recently used ones, as many as the session keeps. Token ids and room in the context are checked first. If
+  // a later step fails or is cancelled, the session stands after the last step that succeeded.
+  Result<StepStatistics> replay(const SnapshotTokens& saved, const StepOptions& options,
+                                StepProgress progress);
 
  private:
   friend class Engine;

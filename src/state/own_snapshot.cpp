@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -26,8 +27,12 @@ struct Header {
   std::uint32_t tokens() const { return position - tokens_begin; }
 };
 
-// Takes the rest of the header without its checkpoints; checks nothing. Requires: the file has kLeastBytes.
-Result<Header> take_header(PieceReader& in) {
+// Takes the rest of the header without its checkpoints, and checks the model.
+Result<Header> take_header(const OwnSnapshotFile& file, const Digest& fingerprint) {
+  if (file.bytes < kLeastBytes)
+    return snapshot_error(ErrorCode::buffer_too_small,
+                          fmt::format("expected at least {} bytes, found {}", kLeastBytes, file.bytes));
+  PieceReader& in = file.in;
   Header header;
   MF_TRY(header.size, in.take_word<std::uint64_t>());
   MF_TRY_STATUS(in.take(std::as_writable_bytes(std::span(header.identity.fingerprint.bytes))));
@@ -37,20 +42,34 @@ Result<Header> take_header(PieceReader& in) {
         &header.last_word}) {
     MF_TRY(*word, in.take_word<std::uint32_t>());
   }
+  if (header.identity.fingerprint != fingerprint)
+    return snapshot_error(ErrorCode::wrong_model, "it belongs to another model: the fingerprints differ");
   return header;
 }
 
-Status check_identity(const SnapshotIdentity& found, const SnapshotIdentity& expected) {
-  if (found.fingerprint != expected.fingerprint)
-    return snapshot_error(ErrorCode::wrong_model, "it belongs to another model: the fingerprints differ");
+// What the user of a file of another arithmetic can do.
+std::string advice_for(const Header& header, const SnapshotIdentity& expected) {
+  std::string options = header.identity.law == expected.law ? "open the model with the file's options" : "";
+  if (header.tokens_begin != 0)
+    return options.empty() ? fmt::format(
+                                 "its tokens before position {} are unknown, so only the version of "
+                                 "moeflux that wrote it can use it",
+                                 header.tokens_begin)
+                           : options;
+  return fmt::format("{}{}run its {} tokens again, as /load of 'moeflux chat' does", options,
+                     options.empty() ? "" : ", or ", header.position);
+}
+
+Status check_numerics(const Header& header, const SnapshotIdentity& expected) {
+  const SnapshotIdentity& found = header.identity;
   if (found == expected) return {};
   return snapshot_error(
       ErrorCode::wrong_numerics,
       fmt::format(
           "arithmetic: expected law {}, precision {}, {} experts per token, kv dtype {}; found law {}, "
-          "precision {}, {} experts per token, kv dtype {}",
+          "precision {}, {} experts per token, kv dtype {}; {}",
           expected.law, expected.precision, expected.experts_per_token, expected.kv_dtype, found.law,
-          found.precision, found.experts_per_token, found.kv_dtype));
+          found.precision, found.experts_per_token, found.kv_dtype, advice_for(header, expected)));
 }
 
 // Whether the part of the file that ends at `end` is there.
@@ -61,7 +80,9 @@ Status check_end(std::string_view part, std::uint64_t end, std::uint64_t file_by
                         fmt::format("{}: expected data up to byte {}, found {} bytes", part, end, found));
 }
 
-Status check_positions(const Header& header, std::uint32_t context) {
+Status check_positions(const Header& header, std::size_t layers, std::uint32_t context) {
+  if (header.layers != layers)
+    return shape_mismatch("the number of layers", header.layers, static_cast<std::int64_t>(layers));
   if (header.position > context)
     return snapshot_error(
         ErrorCode::length_overflow,
@@ -74,9 +95,9 @@ Status check_positions(const Header& header, std::uint32_t context) {
 }
 
 // Takes the positions of the checkpoints and checks them. Requires: the positions of `header` are checked.
-Status take_checkpoints(PieceReader& in, std::uint64_t file_bytes, std::uint32_t version, Header& header) {
+Status take_checkpoints(const OwnSnapshotFile& file, Header& header) {
   const std::uint32_t count = header.last_word;
-  if (version == 3 && count != 0)
+  if (file.version == 3 && count != 0)
     return snapshot_error(ErrorCode::shape_mismatch,
                           fmt::format("word at byte 60: expected 0, found {}", count));
   if (count > kMostSavedCheckpoints)
@@ -84,9 +105,9 @@ Status take_checkpoints(PieceReader& in, std::uint64_t file_bytes, std::uint32_t
                           fmt::format("the number of checkpoints: expected at most {}, found {}",
                                       kMostSavedCheckpoints, count));
   const std::uint64_t end = kSnapshotHeaderBytes + std::uint64_t{count} * sizeof(std::uint32_t);
-  MF_TRY_STATUS(check_end("the positions of checkpoints", end, file_bytes));
+  MF_TRY_STATUS(check_end("the positions of checkpoints", end, file.bytes));
   for (std::uint32_t i = 0; i < count; ++i) {
-    MF_TRY(const auto position, in.take_word<std::uint32_t>());
+    MF_TRY(const auto position, file.in.take_word<std::uint32_t>());
     if (position < header.tokens_begin || position > header.position)
       return snapshot_error(ErrorCode::shape_mismatch,
                             fmt::format("checkpoint {}: expected a position from {} to {}, found {}", i,
@@ -99,9 +120,13 @@ Status take_checkpoints(PieceReader& in, std::uint64_t file_bytes, std::uint32_t
   return {};
 }
 
+std::uint64_t end_of_tokens(const Header& header) {
+  return kSnapshotHeaderBytes +
+         (std::uint64_t{header.tokens()} + header.checkpoints.size()) * sizeof(std::uint32_t);
+}
+
 Status check_size(const Header& header, const StateShape& shape, std::uint64_t file_bytes) {
-  std::uint64_t need = kSnapshotHeaderBytes +
-                       (std::uint64_t{header.tokens()} + header.checkpoints.size()) * sizeof(std::uint32_t);
+  std::uint64_t need = end_of_tokens(header);
   for (std::size_t layer = 0; layer < shape.kv.size(); ++layer) {
     need += layer_bytes(shape, layer, header.position);
     MF_TRY_STATUS(check_end(fmt::format("layer {}", layer), need, file_bytes));
@@ -118,20 +143,6 @@ Status check_size(const Header& header, const StateShape& shape, std::uint64_t f
   return {};
 }
 
-Result<std::vector<TokenId>> take_tokens(PieceReader& in, const Header& header, std::uint32_t vocabulary) {
-  std::vector<TokenId> tokens;
-  tokens.reserve(header.tokens());
-  for (std::uint32_t i = header.tokens_begin; i < header.position; ++i) {
-    MF_TRY(const auto token, in.take_word<std::uint32_t>());
-    if (token >= vocabulary)
-      return snapshot_error(
-          ErrorCode::token_out_of_range,
-          fmt::format("token at position {}: expected an id below {}, found {}", i, vocabulary, token));
-    tokens.emplace_back(token);
-  }
-  return tokens;
-}
-
 // Takes what is left up to the checksum, and the checksum.
 Status check_checksum(PieceReader& in) {
   MF_TRY_STATUS(in.skip(in.left() - kSnapshotChecksumBytes));
@@ -141,6 +152,23 @@ Status check_checksum(PieceReader& in) {
   return snapshot_error(
       ErrorCode::bad_checksum,
       fmt::format("checksum: expected {:016x}, found {:016x}: the file is damaged", expected, found));
+}
+
+// Takes the tokens. The error for a wrong one in a damaged file is bad_checksum.
+Result<std::vector<TokenId>> take_tokens(PieceReader& in, const Header& header, std::uint32_t vocabulary) {
+  std::vector<TokenId> tokens;
+  tokens.reserve(header.tokens());
+  for (std::uint32_t i = header.tokens_begin; i < header.position; ++i) {
+    MF_TRY(const auto token, in.take_word<std::uint32_t>());
+    if (token >= vocabulary) {
+      MF_TRY_STATUS(check_checksum(in));
+      return snapshot_error(
+          ErrorCode::token_out_of_range,
+          fmt::format("token at position {}: expected an id below {}, found {}", i, vocabulary, token));
+    }
+    tokens.emplace_back(token);
+  }
+  return tokens;
 }
 
 // Reads a recurrent state, [value_heads][key][value] in the file. In memory the values of a key are split
@@ -161,14 +189,10 @@ Status take_recurrent(PieceReader& in, const RecurrentShape& shape, float* recur
 // Takes the tokens and the layers.
 Result<Snapshot> take_snapshot(PieceReader& in, const Header& header, const StateShape& shape,
                                const SnapshotDestination& to) {
-  Result<std::vector<TokenId>> tokens = take_tokens(in, header, to.config.vocabulary);
-  if (!tokens) {
-    if (tokens.error().code() == ErrorCode::token_out_of_range) MF_TRY_STATUS(check_checksum(in));
-    return std::move(tokens).error();
-  }
+  MF_TRY(std::vector<TokenId> tokens, take_tokens(in, header, to.config.vocabulary));
   MF_TRY(const auto contents, empty_contents(shape, {to.pool, to.owner}, header.position));
   contents->tokens_begin = header.tokens_begin;
-  contents->tokens = *std::move(tokens);
+  contents->tokens = std::move(tokens);
   for (std::size_t layer = 0; layer < shape.kv.size(); ++layer) {
     const KvShape& kv = shape.kv[layer];
     MF_TRY_STATUS(take_rows(in, contents->blocks[layer], keys_of(kv), header.position));
@@ -218,22 +242,36 @@ Result<std::vector<Snapshot>> take_checkpoint_states(PieceReader& in, const Head
 
 }  // namespace
 
-Result<SavedSession> read_own_snapshot(PieceReader& in, std::uint64_t file_bytes, std::uint32_t version,
-                                       const StateShape& shape, const SnapshotDestination& to) {
-  if (file_bytes < kLeastBytes)
-    return snapshot_error(ErrorCode::buffer_too_small,
-                          fmt::format("expected at least {} bytes, found {}", kLeastBytes, file_bytes));
-  MF_TRY(Header header, take_header(in));
-  MF_TRY_STATUS(check_identity(header.identity, to.identity));
-  if (header.layers != shape.kv.size())
-    return shape_mismatch("the number of layers", header.layers, static_cast<std::int64_t>(shape.kv.size()));
-  MF_TRY_STATUS(check_positions(header, to.context));
-  MF_TRY_STATUS(take_checkpoints(in, file_bytes, version, header));
-  MF_TRY_STATUS(check_size(header, shape, file_bytes));
-  MF_TRY(Snapshot snapshot, take_snapshot(in, header, shape, to));
-  MF_TRY(std::vector<Snapshot> checkpoints, take_checkpoint_states(in, header, snapshot, shape, to));
-  MF_TRY_STATUS(check_checksum(in));
+Result<SavedSession> read_own_snapshot(const OwnSnapshotFile& file, const StateShape& shape,
+                                       const SnapshotDestination& to) {
+  MF_TRY(Header header, take_header(file, to.identity.fingerprint));
+  MF_TRY_STATUS(check_numerics(header, to.identity));
+  MF_TRY_STATUS(check_positions(header, shape.kv.size(), to.context));
+  MF_TRY_STATUS(take_checkpoints(file, header));
+  MF_TRY_STATUS(check_size(header, shape, file.bytes));
+  MF_TRY(Snapshot snapshot, take_snapshot(file.in, header, shape, to));
+  MF_TRY(std::vector<Snapshot> checkpoints, take_checkpoint_states(file.in, header, snapshot, shape, to));
+  MF_TRY_STATUS(check_checksum(file.in));
   return SavedSession{std::move(snapshot), std::move(checkpoints)};
+}
+
+Result<SnapshotTokens> read_own_tokens(const OwnSnapshotFile& file, const ModelConfig& config,
+                                       const Digest& fingerprint, std::uint32_t context) {
+  MF_TRY(Header header, take_header(file, fingerprint));
+  MF_TRY_STATUS(check_positions(header, config.layers.size(), context));
+  if (header.tokens_begin != 0)
+    return snapshot_error(ErrorCode::tokens_unknown,
+                          fmt::format("its tokens before position {} are unknown", header.tokens_begin));
+  MF_TRY_STATUS(take_checkpoints(file, header));
+  MF_TRY_STATUS(check_end("the tokens", end_of_tokens(header), file.bytes));
+  // The size of the state depends on the KV dtype of the file.
+  if (header.size != file.bytes)
+    return snapshot_error(
+        header.size > file.bytes ? ErrorCode::truncated : ErrorCode::trailing_bytes,
+        fmt::format("expected {} bytes, as its header says, found {}", header.size, file.bytes));
+  MF_TRY(std::vector<TokenId> tokens, take_tokens(file.in, header, config.vocabulary));
+  MF_TRY_STATUS(check_checksum(file.in));
+  return SnapshotTokens{header.identity, std::move(tokens), std::move(header.checkpoints)};
 }
 
 }  // namespace moeflux

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -105,6 +104,32 @@ Status put_header(Writer& writer, const StateShape& shape, const SnapshotIdentit
   return {};
 }
 
+// A file whose magic number and version have been taken.
+struct BegunFile {
+  std::uint64_t bytes;
+  PieceReader in;
+  std::uint32_t version;  // 1 to 4
+
+  OwnSnapshotFile own() { return {in, bytes, version}; }
+};
+Result<BegunFile> begin(const ReadFile& file) {
+  constexpr std::uint64_t kPrefixBytes = 2 * sizeof(std::uint32_t);
+  MF_TRY(const std::uint64_t bytes, file.size());
+  if (bytes < kPrefixBytes)
+    return snapshot_error(ErrorCode::buffer_too_small,
+                          fmt::format("expected at least {} bytes, found {}", kPrefixBytes, bytes));
+  PieceReader in(file, 0, bytes);
+  MF_TRY(const auto magic, in.take_word<std::uint32_t>());
+  MF_TRY(const auto version, in.take_word<std::uint32_t>());
+  if (magic != kSnapshotMagic)
+    return snapshot_error(ErrorCode::bad_magic,
+                          fmt::format("magic number: expected {:08x}, found {:08x}", kSnapshotMagic, magic));
+  if (version < 1 || version > 4)
+    return snapshot_error(ErrorCode::bad_version, fmt::format("version: expected 1 to 4, found {}", version));
+  return BegunFile{bytes, std::move(in), version};
+}
+bool is_own(std::uint32_t version) { return version >= 3; }
+
 }  // namespace
 
 SavedSession session_to_save(const StateShape& shape, Snapshot snapshot, std::vector<Snapshot> checkpoints) {
@@ -158,33 +183,34 @@ Status write_snapshot(const StateShape& shape, const SnapshotIdentity& identity,
 }
 
 Result<SavedSession> read_snapshot(const ReadFile& file, const SnapshotDestination& to) {
-  constexpr std::uint64_t kPrefixBytes = 2 * sizeof(std::uint32_t);
-  MF_TRY(const std::uint64_t file_bytes, file.size());
-  if (file_bytes < kPrefixBytes)
-    return snapshot_error(ErrorCode::buffer_too_small,
-                          fmt::format("expected at least {} bytes, found {}", kPrefixBytes, file_bytes));
-  std::optional<PieceReader> in(std::in_place, file, 0, file_bytes);
-  MF_TRY(const auto magic, in->take_word<std::uint32_t>());
-  MF_TRY(const auto version, in->take_word<std::uint32_t>());
-  if (magic != kSnapshotMagic)
-    return snapshot_error(ErrorCode::bad_magic,
-                          fmt::format("magic number: expected {:08x}, found {:08x}", kSnapshotMagic, magic));
   const StateShape shape = state_shape_of(to.config, static_cast<KvDtype>(to.identity.kv_dtype));
-  if (version == 3 || version == 4) return read_own_snapshot(*in, file_bytes, version, shape, to);
-  if (version != 1 && version != 2)
-    return snapshot_error(ErrorCode::bad_version, fmt::format("version: expected 1 to 4, found {}", version));
+  std::uint64_t bytes = 0;
+  std::uint32_t version = 0;
+  {
+    MF_TRY(BegunFile begun, begin(file));
+    if (is_own(begun.version)) return read_own_snapshot(begun.own(), shape, to);
+    bytes = begun.bytes;
+    version = begun.version;
+  }
   if (to.identity.kv_dtype != static_cast<std::uint32_t>(KvDtype::f32))
     return snapshot_error(
         ErrorCode::wrong_numerics,
         "versions 1 and 2 store keys and values as f32; this engine uses a smaller kv dtype");
-  in.reset();  // the other reader has its own piece
-  MF_TRY(Snapshot snapshot, read_original_snapshot(file, file_bytes, version, to.config, shape,
-                                                   {to.pool, to.owner}, to.context));
+  MF_TRY(Snapshot snapshot,
+         read_original_snapshot(file, bytes, version, to.config, shape, {to.pool, to.owner}, to.context));
   return SavedSession{std::move(snapshot)};
 }
 
 Result<SavedSession> read_snapshot(std::span<const std::byte> bytes, const SnapshotDestination& to) {
   return read_snapshot(MemoryFile(bytes), to);
+}
+
+Result<SnapshotTokens> read_snapshot_tokens(const ReadFile& file, const ModelConfig& config,
+                                            const Digest& fingerprint, std::uint32_t context) {
+  MF_TRY(BegunFile begun, begin(file));
+  if (is_own(begun.version)) return read_own_tokens(begun.own(), config, fingerprint, context);
+  return snapshot_error(ErrorCode::tokens_unknown,
+                        fmt::format("a file of version {} has no tokens", begun.version));
 }
 
 }  // namespace moeflux

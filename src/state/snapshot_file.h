@@ -75,4 +75,17 @@ struct SnapshotDestination {
 Result<SavedSession> read_snapshot(const ReadFile& file, const SnapshotDestination& to);
 Result<SavedSession> read_snapshot(std::span<const std::byte> bytes, const SnapshotDestination& to);
 
+// What is left of a file whose state cannot be used, because another arithmetic computed it: a session that
+// runs the tokens again has the state.
+struct SnapshotTokens {
+  SnapshotIdentity identity;               // of the file
+  std::vector<TokenId> tokens;             // of all positions
+  std::vector<std::uint32_t> checkpoints;  // their positions, most recently used first
+};
+// Reads the tokens of a file of the model with this fingerprint, of at most `context` positions; the law, the
+// precision, the KV dtype and the experts per token may be any. Reads and checks the whole file. Error for a
+// file that does not have the tokens of all positions: tokens_unknown.
+Result<SnapshotTokens> read_snapshot_tokens(const ReadFile& file, const ModelConfig& config,
+                                            const Digest& fingerprint, std::uint32_t context);
+
 }  // namespace moeflux

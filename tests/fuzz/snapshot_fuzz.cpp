@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "fuzz/promises.h"
+#include "io/memory_file.h"
 #include "state/testing/snapshot_files.h"
 
 namespace moeflux::fuzz {
@@ -75,11 +76,11 @@ void fix_length(const Model& model, Bytes& bytes) {
 void require_refusal_of_snapshot(const Error& error) {
   require_fit_for_people(error.message());
   constexpr ErrorCode kCodes[] = {
-      ErrorCode::buffer_too_small,  ErrorCode::bad_magic,       ErrorCode::bad_version,
-      ErrorCode::shape_mismatch,    ErrorCode::negative_length, ErrorCode::length_overflow,
-      ErrorCode::unequal_lengths,   ErrorCode::truncated,       ErrorCode::trailing_bytes,
-      ErrorCode::wrong_model,       ErrorCode::wrong_numerics,  ErrorCode::bad_checksum,
-      ErrorCode::token_out_of_range};
+      ErrorCode::buffer_too_small, ErrorCode::bad_magic,         ErrorCode::bad_version,
+      ErrorCode::shape_mismatch,   ErrorCode::negative_length,   ErrorCode::length_overflow,
+      ErrorCode::unequal_lengths,  ErrorCode::truncated,         ErrorCode::trailing_bytes,
+      ErrorCode::wrong_model,      ErrorCode::wrong_numerics,    ErrorCode::bad_checksum,
+      ErrorCode::tokens_unknown,   ErrorCode::token_out_of_range};
   MF_REQUIRE(std::ranges::find(kCodes, error.code()) != std::end(kCodes),
              "a snapshot is refused with a code of its table");
 }
@@ -146,12 +147,37 @@ void require_same(const Model& model, const Snapshot& a, const Snapshot& b) {
              "what was read back is what was written");
 }
 
+// The tokens of a file that can be read are those of its snapshot; a file of another arithmetic has tokens or
+// is refused.
+void read_tokens(const Model& model, const Bytes& file, const Result<SavedSession>& session) {
+  const Result<SnapshotTokens> tokens =
+      read_snapshot_tokens(MemoryFile(file), model.config, identity_of_tests().fingerprint, kContext);
+  if (!tokens) {
+    require_refusal_of_snapshot(tokens.error());
+    MF_REQUIRE(!session || tokens.error().code() == ErrorCode::tokens_unknown,
+               "a session that can be read has all its tokens or does not know some");
+    return;
+  }
+  MF_REQUIRE(session || session.error().code() == ErrorCode::wrong_numerics ||
+                 session.error().code() == ErrorCode::truncated ||
+                 session.error().code() == ErrorCode::trailing_bytes,
+             "only the arithmetic and the size of the layers do not matter");
+  MF_REQUIRE(tokens->tokens.size() <= kContext, "the tokens fit the context");
+  for (const TokenId token : tokens->tokens)
+    MF_REQUIRE(token.index() < model.config.vocabulary, "a token is in the vocabulary");
+  for (const std::uint32_t checkpoint : tokens->checkpoints)
+    MF_REQUIRE(checkpoint <= tokens->tokens.size(), "a checkpoint is where there are tokens");
+  MF_REQUIRE(!session || std::ranges::equal(tokens->tokens, session->snapshot.tokens()),
+             "the tokens are those of the session");
+}
+
 void read_file(Model& model, const Bytes& file, std::size_t most_checkpoints) {
   const auto read = [&](const Bytes& bytes) {
     return read_snapshot(bytes,
                          {model.config, identity_of_tests(), model.pool, kContext, {}, most_checkpoints});
   };
   const Result<SavedSession> session = read(file);
+  read_tokens(model, file, session);
   if (!session) return require_refusal_of_snapshot(session.error());
   const auto version = word_at<std::uint32_t>(file, 4);
   require_coherent(model, *session, version);
