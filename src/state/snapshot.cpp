@@ -91,8 +91,8 @@ bool is_on_timeline(const StateShape& shape, const Snapshot& earlier, const Snap
                       std::min<std::uint64_t>(rows, kKvBlockPositions)))
         return false;
     }
-  if (a.position == 0 && !equal_recurrent(shape, a.recurrent, {})) return false;
-  return a.position != b.position || equal_recurrent(shape, a.recurrent, b.recurrent);
+  if (a.position == b.position) return equal_recurrent(shape, a.recurrent, b.recurrent);
+  return a.position != 0 || equal_recurrent(shape, a.recurrent, {});
 }
 
 StateShape state_shape_of(const ModelConfig& config, KvDtype dtype) {

@@ -104,8 +104,8 @@ Snapshot earlier_snapshot(const Snapshot& later, std::uint32_t position, BlockRe
 
 // Whether `earlier` is on the timeline of `later`, so that it differs in nothing but its recurrent states:
 // its tokens and its rows of keys and values are the first ones of `later`, bit by bit. At the same position
-// and at position 0, where all recurrent states are zero, these do not differ either. Compares only rows of
-// blocks that the two do not share.
+// these do not differ either, and at position 0 they are zero. Compares only rows of blocks that the two do
+// not share.
 bool is_on_timeline(const StateShape& shape, const Snapshot& earlier, const Snapshot& later);
 
 }  // namespace moeflux

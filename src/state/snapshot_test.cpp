@@ -173,7 +173,9 @@ TEST_P(OnATimeline, IsNoStateAtTheSamePositionWithOtherRecurrentStates) {
   EXPECT_TRUE(is_on(earlier_snapshot(snapshot, 299, *block), snapshot)) << "its own";
   block->data()[shape.recurrent_size - 1] += 1;
   EXPECT_FALSE(is_on(earlier_snapshot(snapshot, 300, *block), snapshot));
-  EXPECT_FALSE(is_on(earlier_snapshot(snapshot, 0, *block), snapshot)) << "not zero";
+  const Snapshot at_0 = earlier_snapshot(snapshot, 0, *block);
+  EXPECT_FALSE(is_on(at_0, snapshot)) << "not zero";
+  EXPECT_TRUE(is_on(at_0, at_0));
   std::fill_n(block->data(), shape.recurrent_size, 0.0f);
   EXPECT_TRUE(is_on(earlier_snapshot(snapshot, 0, *block), snapshot));
   EXPECT_FALSE(is_on(earlier_snapshot(snapshot, 300, *block), snapshot));
