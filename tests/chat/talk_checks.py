@@ -324,6 +324,31 @@ def saving_and_loading(box: Sandbox, model: pathlib.Path) -> None:
     assert "will be computed again" in said.stderr and said.stdout == OSLO + "\n", said.stderr
 
 
+def regenerating_after_loading(box: Sandbox, model: pathlib.Path) -> None:
+    """/regen after /load runs as few tokens as before /save"""
+    saved = box.folder / "again.json"
+
+    def last_prompt(stdin: str) -> tuple[str, str]:
+        said = box.run("chat", "-m", model, *GREEDY, stdin=stdin)
+        return re.findall(r"prompt (\d+) tokens, .*?(\d+) reused", said.stderr)[-1]
+
+    tokens, reused = last_prompt(f"{STORY}\n{NORWAY}\n/save {saved}\n/regen\n")
+    assert int(tokens) - int(reused) <= 4, (tokens, reused)
+    assert last_prompt(f"/load {saved}\n/regen\n") == (tokens, reused)
+
+
+def loading_with_other_flags(box: Sandbox, model: pathlib.Path) -> None:
+    """a state that was saved with other flags is computed again from its tokens, with its checkpoints"""
+    saved = box.folder / "other.json"
+    said = box.run("chat", "-m", model, *GREEDY, "--kv", "int8", stdin=f"{STORY}\n{NORWAY}\n/save {saved}\n")
+    said = box.run("chat", "-m", model, *GREEDY, stdin=f"/load {saved}\n/regen\n")
+    tokens = re.search(r"^saved with --kv int8: reading (\d+) tokens again$", said.stderr, re.M)
+    assert tokens and "loaded 4 messages" in said.stderr and "its state is there again" in said.stderr, said.stderr
+    assert said.stdout == OSLO + "\n", said.stdout
+    prompt = re.search(r"prompt (\d+) tokens, .*?(\d+) reused", said.stderr)
+    assert prompt and int(prompt[1]) - int(prompt[2]) <= 4 and int(tokens[1]) > int(prompt[2]), said.stderr
+
+
 def tool_answers(box: Sandbox, model: pathlib.Path) -> None:
     """/tool answers a call as a conversation with the same messages does"""
     cases = {case["name"]: case for case in json.loads(
@@ -338,4 +363,5 @@ def tool_answers(box: Sandbox, model: pathlib.Path) -> None:
 
 CHECKS = [ways_to_ask, wrong_questions, system_message, ends_of_a_reply, json_object, seeds, raw, environment,
           wrong_flags, hugging_face_cache, models_by_path, bundled_demo, interrupt, interrupt_while_asked,
-          closed_output, chat_from_a_pipe, saving_and_loading, tool_answers]
+          closed_output, chat_from_a_pipe, saving_and_loading, regenerating_after_loading, loading_with_other_flags,
+          tool_answers]

@@ -18,6 +18,7 @@
 #include "cli/escape_controls.h"
 #include "cli/flags/flag_groups.h"
 #include "cli/flags/shared_flags.h"
+#include "cli/saved_how.h"
 #include "cli/statistics_line.h"
 #include "io/atomic_file.h"
 
@@ -25,6 +26,7 @@ namespace moeflux::cli {
 namespace {
 
 constexpr std::uint64_t kMaxConversationBytes = 64 * kMiB;
+constexpr std::string_view kComputedAgain = "its state will be computed again";
 
 struct CommandHelp {
   std::string_view name, argument, meaning;
@@ -240,11 +242,14 @@ Result<Chat::Next> Chat::obey(std::string_view command, std::string_view argumen
     if (needs_argument("the result of the tool")) return Next::go_on;
     conversation_.answer({{"role", "tool"}, {"content", argument}});
     return answer();
-  } else if (command == "/save" || command == "/load") {
+  } else if (command == "/save") {
     if (needs_argument("a file's name")) return Next::go_on;
-    const std::string path = with_home(argument);
-    const Status done = command == "/save" ? save(path) : load(path);
-    if (!done) note_failure(done.error());
+    if (const Status saved = save(with_home(argument)); !saved) note_failure(saved.error());
+  } else if (command == "/load") {
+    if (needs_argument("a file's name")) return Next::go_on;
+    const Result<Next> loaded = load(with_home(argument));
+    if (loaded) return *loaded;
+    note_failure(loaded.error());
   } else if (command == "/stats") {
     show_statistics();
   } else {
@@ -308,20 +313,51 @@ Status Chat::save(const std::string& path) {
   return {};
 }
 
-Status Chat::load(const std::string& path) {
+Result<Chat::Next> Chat::load(const std::string& path) {
   MF_TRY(const std::string json, files_.read_text(path, kMaxConversationBytes));
   MF_TRY(Conversation conversation, Conversation::parse(json, path));
   MF_TRY(const bool has_state, files_.exists(path + ".state"));
   conversation_ = std::move(conversation);
-  std::string state = "its state will be computed again";
-  if (has_state) {
-    const Status loaded = talk_.session().load(files_, path + ".state");
-    state = loaded ? "its state is there"
-                   : fmt::format("{}: {}", printable(loaded.error().message(), std::string::npos), state);
-  }
+  int interrupts = 0;
+  const std::string state = has_state ? load_state(path + ".state", interrupts) : std::string(kComputedAgain);
+  was_interrupted_ = interrupts > 0;
   terminal_.note(fmt::format("loaded {} message{} from {}; {}", conversation_.messages().size(),
                              conversation_.messages().size() == 1 ? "" : "s", printable(path), state));
-  return {};
+  return interrupts > 1 ? Next::leave : Next::go_on;
+}
+
+std::string Chat::load_state(const std::string& path, int& interrupts) {
+  const Status loaded = talk_.session().load(files_, path);
+  if (loaded) return "its state is there";
+  Error why = loaded.error();
+  if (why.code() == ErrorCode::wrong_numerics) {
+    const Result<SnapshotTokens> saved = talk_.session().read_tokens(files_, path);
+    if (saved) return replay(*saved, interrupts);
+    if (saved.error().code() != ErrorCode::tokens_unknown) why = saved.error();
+  }
+  return fmt::format("{}: {}", printable(why.message(), std::string::npos), kComputedAgain);
+}
+
+std::string Chat::replay(const SnapshotTokens& saved, int& interrupts) {
+  Session& session = talk_.session();
+  const std::string count = with_thousands(saved.tokens.size());
+  terminal_.note(fmt::format("{}: reading {} token{} again",
+                             saved_how(saved.identity, talk_.engine().snapshot_identity()), count,
+                             saved.tokens.size() == 1 ? "" : "s"));
+  std::optional<Result<StepStatistics>> run;
+  interrupts = terminal_.while_interruptible([&](const std::atomic<bool>& cancel) {
+    run.emplace(session.replay(saved, {.cancel = &cancel}, [&](const StepStatistics&) -> Status {
+      terminal_.progress(fmt::format("reading: {} of {} tokens", with_thousands(session.position()), count));
+      return {};
+    }));
+  });
+  terminal_.progress("");
+  if (*run) return "its state is there again";
+  const Error& why = run->error();
+  if (why.code() == ErrorCode::cancelled)
+    return fmt::format("stopped after {} of {} tokens; the next answer reads the others",
+                       with_thousands(session.position()), count);
+  return fmt::format("{}: {}", printable(why.message(), std::string::npos), kComputedAgain);
 }
 
 Command add_chat(CLI::App& program) {

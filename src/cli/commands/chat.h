@@ -71,7 +71,10 @@ class Chat {
   void show_help();
   void show_statistics();
   Status save(const std::string& path);
-  Status load(const std::string& path);
+  Result<Next> load(const std::string& path);
+  // Loads or computes again the state in `path`, and returns what came of it.
+  std::string load_state(const std::string& path, int& interrupts);
+  std::string replay(const SnapshotTokens& saved, int& interrupts);
   void note_failure(const Error& error);
 
   FileSystem& files_;

@@ -1,16 +1,22 @@
 #include "cli/commands/chat.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <deque>
 #include <fstream>
+#include <initializer_list>
 #include <iterator>
 
+#include "base/hash.h"
 #include "base/testing/states.h"
 #include "cli/escape_controls.h"
 #include "io/posix_file_system.h"
 #include "io/testing/temporary_directory.h"
+#include "model/testing/random_model.h"
+#include "state/snapshot_file.h"
 
 namespace moeflux::cli {
 namespace {
@@ -36,7 +42,11 @@ class Script final : public ChatTerminal {
     return {};
   }
   void note(std::string_view line) override { notes.emplace_back(line); }
-  void progress(std::string_view line) override { progress_lines.emplace_back(line); }
+  void progress(std::string_view line) override {
+    progress_lines.emplace_back(line);
+    if (!interrupt_at_progress.empty() && line.find(interrupt_at_progress) != std::string_view::npos)
+      interrupted = true;
+  }
   int while_interruptible(FunctionRef<void(const std::atomic<bool>&)> work) override {
     interrupted = false;
     work(interrupted);
@@ -47,7 +57,7 @@ class Script final : public ChatTerminal {
   void presses_ctrl_c() { lines.push_back({Line::Kind::interrupted, ""}); }
 
   std::deque<Line> lines;
-  std::string written, interrupt_after;
+  std::string written, interrupt_after, interrupt_at_progress;
   std::vector<std::string> notes, progress_lines;
   std::atomic<bool> interrupted = false;
   bool shows_what_is_typed = true;
@@ -199,6 +209,155 @@ TEST_F(Chatting, RoundTripsThroughSaveAndLoad) {
   EXPECT_THAT(script.notes.at(0), States("saved", "2 messages", path));
   EXPECT_THAT(script.notes.at(2), States("loaded", "2 messages", path, "state", "there"));
   EXPECT_GT(chat->last()->statistics.reused_tokens, 15u);
+}
+
+// ---- What a load saves ----
+
+constexpr const char* kQuestion = "Tell me a story about a brave fox.";
+
+struct LoadingAChat : Chatting {
+  // A model without recurrent layers and with Tern's text. Its weights are random, and so are its replies.
+  static std::filesystem::path packed_without_recurrence() {
+    static const TemporaryDirectory temporary;
+    static const std::filesystem::path packed = [] {
+      const std::filesystem::path tern = std::filesystem::path(MOEFLUX_REPOSITORY) / "models" / "tern";
+      ModelConfig config = tiny_deepseek_config();
+      config.vocabulary = 4096;  // Tern's
+      const std::filesystem::path model = write_random_model(temporary, config);
+      for (const char* name :
+           {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json"})
+        std::filesystem::copy_file(tern / name, model / name,
+                                   std::filesystem::copy_options::overwrite_existing);
+      return model;
+    }();
+    return packed;
+  }
+
+  LoadingAChat() {
+    flags.reply.max_tokens = 12;
+    flags.engine.options.step_rows = 8;
+  }
+  void says(std::initializer_list<std::string> lines) {
+    script.lines.clear();
+    script.written.clear();
+    script.notes.clear();
+    for (const std::string& line : lines) script.types(line);
+    run();
+  }
+  // Overwrites a word in the header of the state, and its checksum.
+  void set_word_of_state(std::size_t offset, std::uint32_t word) {
+    std::string bytes = temporary.read("chat.json.state");
+    std::memcpy(bytes.data() + offset, &word, sizeof word);
+    const std::size_t end = bytes.size() - sizeof(std::uint64_t);
+    const std::uint64_t checksum = checksum_of(std::as_bytes(std::span(bytes).first(end)));
+    std::memcpy(bytes.data() + end, &checksum, sizeof checksum);
+    temporary.write("chat.json.state", bytes);
+  }
+  std::uint64_t rows_of_the_prompt() const { return chat->last()->statistics.prompt_rows; }
+  std::uint32_t reused() const { return chat->last()->statistics.reused_tokens; }
+
+  const std::string path = (temporary / "chat.json").string();
+};
+
+class RegeneratingAfterALoad : public LoadingAChat, public testing::WithParamInterface<const char*> {
+ protected:
+  RegeneratingAfterALoad() {
+    if (std::string(GetParam()) == "deepseek") flags.model.model = packed_without_recurrence().string();
+  }
+};
+INSTANTIATE_TEST_SUITE_P(, RegeneratingAfterALoad, testing::Values("tern", "deepseek"),
+                         [](const auto& name) { return std::string(name.param); });
+
+TEST_P(RegeneratingAfterALoad, RunsTheTokensThatItWouldHaveRunWithoutTheSave) {
+  says({"Hello!", kQuestion, "/save " + path, "/regen"});
+  const std::string reply = chat->conversation().messages().back()["content"];
+  const std::uint64_t rows = rows_of_the_prompt();
+  const std::uint32_t kept = reused(), prompt = chat->last()->statistics.prompt_tokens;
+  EXPECT_GT(prompt, 25u);
+  // A checkpoint is at the end of the last message; what the template writes after it runs again.
+  EXPECT_LE(rows, 4u);
+  EXPECT_EQ(kept + rows, prompt);
+
+  says({"/load " + path, "/regen"});
+  EXPECT_THAT(script.notes.at(0), States("4 messages", "its state is there"));
+  EXPECT_EQ(chat->conversation().messages().back()["content"], reply);
+  EXPECT_EQ(rows_of_the_prompt(), rows);
+  EXPECT_EQ(reused(), kept);
+}
+
+TEST_P(RegeneratingAfterALoad, GoesBackOverSeveralTurnsAsWell) {
+  says({"Hello!", kQuestion, "What is 17 + 25?", "/save " + path, "/undo", "/regen"});
+  const std::uint64_t rows = rows_of_the_prompt();
+  EXPECT_LE(rows, 4u);
+  says({"/load " + path, "/undo", "/regen"});
+  EXPECT_EQ(rows_of_the_prompt(), rows);
+}
+
+TEST_F(LoadingAChat, ReadsTheTokensAgainIfAnotherLawComputedTheState) {
+  says({"Hello!", kQuestion, "/save " + path, "/regen"});
+  const std::uint64_t rows = rows_of_the_prompt();
+  const std::string reply = chat->conversation().messages().back()["content"];
+  set_word_of_state(32, kLawVersion - 1);
+  says({"/load " + path, "/stats", "/regen"});
+  EXPECT_THAT(script.notes.at(0),
+              States("older version", fmt::format("law {}", kLawVersion - 1), "tokens again"));
+  EXPECT_THAT(script.notes.at(1), States("4 messages", path, "its state is there again"));
+  EXPECT_THAT(script.notes.at(2), States("2 checkpoints"));
+  EXPECT_THAT(script.progress_lines, testing::Contains(States("reading: 7 of")));
+  EXPECT_EQ(rows_of_the_prompt(), rows);
+  EXPECT_EQ(chat->conversation().messages().back()["content"], reply);
+}
+
+TEST_F(LoadingAChat, ReadsTheTokensAgainIfOtherFlagsComputedTheState) {
+  flags.engine[OptionId::kv_numbers] = "int8";
+  says({"Hello!", kQuestion, "/save " + path});
+  flags.engine[OptionId::kv_numbers] = "";
+  flags.engine[OptionId::precision] = "exact";
+  says({"/load " + path, "What is 17 + 25?"});
+  EXPECT_THAT(script.notes.at(0), States("--precision fast", "--kv int8", "tokens again"));
+  EXPECT_THAT(script.notes.at(1), States("its state is there again"));
+  EXPECT_EQ(script.written, "17 + 25 = 42.\n");
+  EXPECT_GT(reused(), 25u);
+}
+
+TEST_F(LoadingAChat, CanBeInterruptedWhileItReadsTheTokensAgain) {
+  says({"Hello!", kQuestion, "/save " + path, "What is 17 + 25?"});
+  const Json expected = chat->conversation().messages();
+  set_word_of_state(32, kLawVersion - 1);
+  script.interrupt_at_progress = "reading: 7 of";
+  says({"/load " + path, "What is 17 + 25?"});
+  EXPECT_THAT(script.notes.at(1), States("4 messages", "stopped after 7 of", "next answer"));
+  EXPECT_EQ(reused(), 7u);
+  EXPECT_EQ(chat->conversation().messages(), expected);
+}
+
+TEST_F(LoadingAChat, LeavesAtTwoPressesWhileItReadsTheTokensAgain) {
+  says({"Hello!", "/save " + path});
+  set_word_of_state(32, kLawVersion - 1);
+  script.interrupt_at_progress = "reading: 7 of";
+  script.presses = 2;
+  says({"/load " + path, "this is not heard"});
+  EXPECT_EQ(script.lines.size(), 1u);
+}
+
+TEST_F(LoadingAChat, ComputesTheStateOfAnotherModelOrADamagedOneAgain) {
+  says({"Hello!", kQuestion, "/save " + path, "/regen"});
+  const Json expected = chat->conversation().messages();
+  set_word_of_state(16, 7);
+  says({"/load " + path, "/regen"});
+  EXPECT_THAT(script.notes.at(0), States("4 messages", path + ".state", "another model", "computed again"));
+  EXPECT_EQ(chat->conversation().messages(), expected);
+  EXPECT_EQ(reused(), 0u);
+}
+
+TEST_F(LoadingAChat, DoesNotReadTheTokensOfADamagedState) {
+  says({"Hello!", "/save " + path});
+  set_word_of_state(32, kLawVersion + 1);
+  std::string bytes = temporary.read("chat.json.state");
+  bytes[bytes.size() / 2] ^= 1;
+  temporary.write("chat.json.state", bytes);
+  says({"/load " + path});
+  EXPECT_THAT(script.notes.at(0), States("2 messages", path + ".state", "checksum", "computed again"));
 }
 
 TEST_F(Chatting, SurvivesMissingAndWrongFiles) {
