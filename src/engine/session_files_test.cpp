@@ -87,6 +87,22 @@ TEST_P(ASavedSession, ContinuesInAnotherEngineWithTheSameBits) {
   }
 }
 
+TEST_P(ASavedSession, IsReadOnceInBoundedPieces) {
+  Session session = session_at(530);
+  session.checkpoint();
+  ASSERT_TRUE(succeeds(session.save(disk, path)));
+  Session loaded = new_session(*engine);
+  ASSERT_TRUE(succeeds(loaded.load(files, path)));
+  std::uint64_t end = 0;
+  for (const FileOperationRecord& record : files.log()) {
+    if (record.operation != FileOperation::read) continue;
+    EXPECT_EQ(record.offset, end);
+    EXPECT_LE(record.bytes, PieceReader::kPieceBytes);
+    end += record.bytes;
+  }
+  EXPECT_EQ(end, session.saved_bytes());
+}
+
 TEST_P(ASavedSession, StoresKeysAndValuesInTheirDtype) {
   Bytes larger = saved_at(300);
   for (const KvDtype numbers : {KvDtype::bf16, KvDtype::int8}) {

@@ -112,7 +112,7 @@ struct BegunFile {
 
   OwnSnapshotFile own() { return {in, bytes, version}; }
 };
-Result<BegunFile> begin(const ReadFile& file) {
+Result<BegunFile> begin_file(const ReadFile& file) {
   constexpr std::uint64_t kPrefixBytes = 2 * sizeof(std::uint32_t);
   MF_TRY(const std::uint64_t bytes, file.size());
   if (bytes < kPrefixBytes)
@@ -186,8 +186,8 @@ Result<SavedSession> read_snapshot(const ReadFile& file, const SnapshotDestinati
   const StateShape shape = state_shape_of(to.config, static_cast<KvDtype>(to.identity.kv_dtype));
   std::uint64_t bytes = 0;
   std::uint32_t version = 0;
-  {
-    MF_TRY(BegunFile begun, begin(file));
+  {  // the reader of the original's files has its own piece
+    MF_TRY(BegunFile begun, begin_file(file));
     if (is_own(begun.version)) return read_own_snapshot(begun.own(), shape, to);
     bytes = begun.bytes;
     version = begun.version;
@@ -207,7 +207,7 @@ Result<SavedSession> read_snapshot(std::span<const std::byte> bytes, const Snaps
 
 Result<SnapshotTokens> read_snapshot_tokens(const ReadFile& file, const ModelConfig& config,
                                             const Digest& fingerprint, std::uint32_t context) {
-  MF_TRY(BegunFile begun, begin(file));
+  MF_TRY(BegunFile begun, begin_file(file));
   if (is_own(begun.version)) return read_own_tokens(begun.own(), config, fingerprint, context);
   return snapshot_error(ErrorCode::tokens_unknown,
                         fmt::format("a file of version {} has no tokens", begun.version));

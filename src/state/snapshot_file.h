@@ -54,6 +54,7 @@ SavedSession session_to_save(const StateShape& shape, Snapshot snapshot, std::ve
 std::uint64_t snapshot_bytes(const StateShape& shape, std::uint32_t position, std::uint32_t tokens,
                              std::span<const std::uint32_t> checkpoints = {});
 std::uint64_t snapshot_bytes(const StateShape& shape, const SavedSession& session);
+
 // Passes the file to `sink` in pieces, in order. Ends with the first error of `sink`. Requires: `session` is
 // as session_to_save() returns it.
 using SnapshotSink = FunctionRef<Status(std::span<const std::byte>)>;
