@@ -327,6 +327,7 @@ Result<Chat::Next> Chat::load(const std::string& path) {
 }
 
 std::string Chat::load_state(const std::string& path, int& interrupts) {
+  talk_.session().clear();  // makes room: the state of the conversation before is of no use any more
   const Status loaded = talk_.session().load(files_, path);
   if (loaded) return "its state is there";
   Error why = loaded.error();

@@ -350,6 +350,18 @@ TEST_F(LoadingAChat, ComputesTheStateOfAnotherModelOrADamagedOneAgain) {
   EXPECT_EQ(reused(), 0u);
 }
 
+TEST_F(LoadingAChat, NeedsNoRoomForTheStateBeforeItAsWell) {
+  const Result<PackedModel> model = PackedModel::open(files, packed_tern());
+  ASSERT_TRUE(model);
+  const StateShape shape = state_shape_of(model->config());
+  // A session that runs a step and keeps one checkpoint, whose rows it has in other blocks.
+  flags.engine.options.kv_budget_bytes = BlockPool::budget_for(
+      shape.session_bytes(512) + 2 * shape.recurrent_block_bytes(), shape.block_sizes());
+  says({"Hello!", "/save " + path, kQuestion, "/load " + path, "/regen"});
+  EXPECT_THAT(script.notes.back(), States("2 messages", "its state is there"));
+  EXPECT_LE(rows_of_the_prompt(), 4u);
+}
+
 TEST_F(LoadingAChat, DoesNotReadTheTokensOfADamagedState) {
   says({"Hello!", "/save " + path});
   set_word_of_state(32, kLawVersion + 1);
