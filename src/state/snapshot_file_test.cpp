@@ -569,7 +569,8 @@ TEST(SnapshotFileRefusal, ShapeMismatchNamesTheFieldOfOurOwnHeader) {
 }
 
 TEST(SnapshotFileRefusal, ShapeMismatchNamesAWrongCheckpoint) {
-  for (const auto& [name, config] : small_configs()) {
+  for (const NamedConfig& model : small_configs()) {
+    const ModelConfig& config = model.config;
     const auto with = [&](std::size_t offset, std::uint32_t value, std::uint32_t tokens_begin = 0) {
       return refused(own_file_with(config, offset, value, 300,
                                    {.tokens_begin = tokens_begin, .checkpoints = {250, 7, 300}}),
