@@ -502,7 +502,7 @@ MF_API const char* mf_model_name(
     const mf_ctx* ctx); /* its folder's name, valid as long as ctx; NULL for NULL */
 
 /* A state has the checkpoints too, and mf_state_load replaces those of the context by them. */
-MF_API size_t mf_state_size(const mf_ctx* ctx); /* in its current state; 0 for NULL */
+MF_API size_t mf_state_size(const mf_ctx* ctx);                         /* in its current state; 0 for NULL */
 MF_API long long mf_state_save(mf_ctx* ctx, void* buffer, size_t size); /* bytes written, or -1 */
 MF_API int mf_state_load(mf_ctx* ctx, const void* buffer, size_t size); /* 0, or -1 with nothing changed */
 
