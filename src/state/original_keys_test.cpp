@@ -101,11 +101,11 @@ void expect_the_models_keys(const RopeConfig& rope, std::uint32_t positions) {
     }
   }
   BlockPool pool(BlockPool::kNoBudget);
-  const Result<Snapshot> snapshot = read_snapshot(file, config, identity_of_tests(), pool, positions);
-  ASSERT_TRUE(snapshot) << snapshot.error().message();
+  const Result<SavedSession> session = read_snapshot(file, {config, identity_of_tests(), pool, positions});
+  ASSERT_TRUE(session) << session.error().message();
   for (std::size_t layer = 0; layer < kLayers; ++layer)
     for (std::uint32_t p = 0; p < positions; ++p) {
-      const float* const row = snapshot->contents().blocks[layer][p / kKvBlockPositions].keys +
+      const float* const row = session->snapshot.contents().blocks[layer][p / kKvBlockPositions].keys +
                                p % kKvBlockPositions * std::size_t{latent + rope.dims};
       for (std::uint32_t c = 0; c < latent; ++c) ASSERT_EQ(row[c], 0.5f);
       const std::vector<double> expected = keys[layer][p].expected(p, rope);

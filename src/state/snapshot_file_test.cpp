@@ -269,6 +269,36 @@ Result<SavedSession> read_large(const ReadFile& file, const LargeFile& large, Bl
   return read_snapshot(file, {large.config, identity_of_tests(), pool, kMany, {}, 3});
 }
 
+// `found` and `expected` are bits_of() states at `position`. Exact, but for the keys that an import converts.
+void expect_imported(const ModelConfig& config, std::uint32_t position,
+                     const std::vector<std::uint32_t>& found, const std::vector<std::uint32_t>& expected) {
+  ASSERT_EQ(found.size(), expected.size());
+  if (config.family == Family::qwen3_5_moe) {
+    EXPECT_TRUE(found == expected);
+    return;
+  }
+  std::size_t at = 0;
+  for (std::size_t layer = 0; layer < config.layers.size(); ++layer) {
+    const auto& mla = std::get<MlaConfig>(config.layers[layer].mixer);
+    for (std::uint32_t p = 0; p < position; ++p)
+      for (std::uint32_t c = 0; c < mla.latent_dim + mla.rope_dim; ++c, ++at) {
+        const auto number = std::bit_cast<float>(found[at]), wanted = std::bit_cast<float>(expected[at]);
+        const double tolerance = c < mla.latent_dim ? 0 : import_tolerance(2.0 * wanted, p);
+        ASSERT_NEAR(number, wanted, tolerance)
+            << "layer " << layer << ", position " << p << ", channel " << c;
+      }
+  }
+  ASSERT_EQ(at, found.size());
+}
+
+void expect_read(const LargeFile& large, const Snapshot& snapshot) {
+  const StateShape shape = state_shape_of(large.config);
+  if (large.is_own)
+    EXPECT_TRUE(bits_of(shape, snapshot) == written_bits(shape, kMany));
+  else
+    expect_imported(large.config, kMany, bits_of(shape, snapshot), written_bits(shape, kMany));
+}
+
 TEST(SnapshotReading, TakesMemoryForOnePieceBesidesTheBlocks) {
   for (const LargeFile& large : large_files()) {
     SCOPED_TRACE(large.name);
@@ -282,8 +312,7 @@ TEST(SnapshotReading, TakesMemoryForOnePieceBesidesTheBlocks) {
     // The piece; for the session and each checkpoint 4 bytes per token, and the tables of blocks.
     EXPECT_LT(counter.peak_bytes(), PieceReader::kPieceBytes + 4 * (4 * kMany + 16 * kKiB));
     EXPECT_LE(file.most_asked(), PieceReader::kPieceBytes);
-    EXPECT_TRUE(bits_of(state_shape_of(large.config), read->snapshot) ==
-                written_bits(state_shape_of(large.config), kMany));
+    expect_read(large, read->snapshot);
   }
 }
 
@@ -309,8 +338,7 @@ TEST(SnapshotReading, AcceptsShortReads) {
     BlockPool pool(BlockPool::kNoBudget);
     const Result<SavedSession> read = read_large(file, large, pool);
     ASSERT_TRUE(read) << read.error().message();
-    EXPECT_TRUE(bits_of(state_shape_of(large.config), read->snapshot) ==
-                written_bits(state_shape_of(large.config), kMany));
+    expect_read(large, read->snapshot);
   }
 }
 
@@ -376,28 +404,6 @@ std::vector<Import> small_imports() {
           {"small deepseek, version 2", small_deepseek_config(), 2}};
 }
 
-// `found` and `expected` are bits_of() states at `position`. Exact, but for the keys that an import converts.
-void expect_imported(const ModelConfig& config, std::uint32_t position,
-                     const std::vector<std::uint32_t>& found, const std::vector<std::uint32_t>& expected) {
-  ASSERT_EQ(found.size(), expected.size());
-  if (config.family == Family::qwen3_5_moe) {
-    EXPECT_TRUE(found == expected);
-    return;
-  }
-  std::size_t at = 0;
-  for (std::size_t layer = 0; layer < config.layers.size(); ++layer) {
-    const auto& mla = std::get<MlaConfig>(config.layers[layer].mixer);
-    for (std::uint32_t p = 0; p < position; ++p)
-      for (std::uint32_t c = 0; c < mla.latent_dim + mla.rope_dim; ++c, ++at) {
-        const auto number = std::bit_cast<float>(found[at]), wanted = std::bit_cast<float>(expected[at]);
-        const double tolerance = c < mla.latent_dim ? 0 : import_tolerance(2.0 * wanted, p);
-        ASSERT_NEAR(number, wanted, tolerance)
-            << "layer " << layer << ", position " << p << ", channel " << c;
-      }
-  }
-  ASSERT_EQ(at, found.size());
-}
-
 TEST(SnapshotImport, HasTheOriginalsStateAndNoTokens) {
   std::vector<Import> imports = small_imports();
   imports.push_back({"striped qwen, version 2", striped_qwen_config(), 2});
@@ -432,7 +438,8 @@ TEST(SnapshotImport, IsWrittenAsVersion4WithTheTokensSince) {
     }
     EXPECT_EQ(state.tokens_begin(), 300u);
     ASSERT_TRUE(run_step(state, 20));
-    const Bytes file = written(import.config, {state.snapshot()}), expected = own_file(import.config, 320, {.tokens_begin = 300});
+    const Bytes file = written(import.config, {state.snapshot()}),
+                expected = own_file(import.config, 320, {.tokens_begin = 300});
     ASSERT_EQ(file.size(), expected.size());
     const std::size_t numbers_at = 64 + 20 * sizeof(std::uint32_t);
     EXPECT_TRUE(first_bytes(file, numbers_at) == first_bytes(expected, numbers_at));

@@ -131,12 +131,12 @@ class Context:
         assert status == 0, self.c.mf_last_error(self.handle).decode()
 
     def keys(self, config: dict, position: int) -> np.ndarray:
-        """[layers, position, latent and key], from a snapshot file of version 3
+        """[layers, position, latent and key], from a snapshot file of version 4
         (docs/formats/snapshot.md)."""
         buffer = ctypes.create_string_buffer(self.c.mf_state_size(self.handle))
         size = self.c.mf_state_save(self.handle, buffer, len(buffer))
         assert size == len(buffer)
-        assert struct.unpack_from("<I", buffer, 4)[0] == 3
+        assert struct.unpack_from("<I", buffer, 4)[0] == 4
         rows = config["kv_lora_rank"] + config["qk_rope_head_dim"]
         count = config["num_hidden_layers"] * position * rows
         first = size - 8 - 4 * count
