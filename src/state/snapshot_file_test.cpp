@@ -15,6 +15,7 @@
 #include "base/testing/allocation_counter.h"
 #include "base/testing/states.h"
 #include "state/piece_reader.h"
+#include "state/testing/imported_states.h"
 #include "state/testing/recorded_file.h"
 #include "state/testing/snapshot_files.h"
 
@@ -156,16 +157,6 @@ TEST(SnapshotFile, FillsTheContextToItsLastPosition) {
   EXPECT_TRUE(read(original_file(small_qwen_config(), 2, 300).bytes, small_qwen_config(), pool, 300));
 }
 
-// A model with recurrent states that are larger than a piece.
-ModelConfig large_qwen_config() {
-  ModelConfig config = small_qwen_config();
-  for (const std::size_t layer : {0u, 2u}) {
-    auto& net = std::get<GatedDeltaNetConfig>(config.layers[layer].mixer);
-    net.key_head_dim = net.value_head_dim = 512;
-  }
-  return config;
-}
-
 TEST(SnapshotFile, ComesInPiecesInOrder) {
   struct Case {
     ModelConfig config;
@@ -242,147 +233,6 @@ TEST(SnapshotFile, OfVersion3IsReadWithoutCheckpoints) {
       expect_written(config, session->snapshot, position, position / 2);
       EXPECT_THAT(session->checkpoints, IsEmpty());
     }
-}
-
-// ---- Reading in pieces ----
-
-// A file of each version of several pieces.
-struct LargeFile {
-  std::string name;
-  ModelConfig config;
-  Bytes bytes;
-  bool is_own;
-};
-constexpr std::uint32_t kMany = 6000;
-const std::vector<LargeFile>& large_files() {
-  const ModelConfig qwen = large_qwen_config(), deepseek = tiny_deepseek_config();
-  const OwnFile with_checkpoints{.checkpoints = {40, 5000, 3000}};
-  static const std::vector<LargeFile> files{
-      {"version 4, qwen", qwen, own_file(qwen, kMany, with_checkpoints), true},
-      {"version 4, deepseek", deepseek, own_file(deepseek, kMany, with_checkpoints), true},
-      {"version 3, qwen", qwen, own_file(qwen, kMany, {.version = 3}), true},
-      {"version 1, qwen", qwen, original_file(qwen, 1, kMany).bytes, false},
-      {"version 2, deepseek", deepseek, original_file(deepseek, 2, kMany).bytes, false}};
-  return files;
-}
-Result<SavedSession> read_large(const ReadFile& file, const LargeFile& large, BlockPool& pool) {
-  return read_snapshot(file, {large.config, identity_of_tests(), pool, kMany, {}, 3});
-}
-
-// `found` and `expected` are bits_of() states at `position`. Exact, but for the keys that an import converts.
-void expect_imported(const ModelConfig& config, std::uint32_t position,
-                     const std::vector<std::uint32_t>& found, const std::vector<std::uint32_t>& expected) {
-  ASSERT_EQ(found.size(), expected.size());
-  if (config.family == Family::qwen3_5_moe) {
-    EXPECT_TRUE(found == expected);
-    return;
-  }
-  std::size_t at = 0;
-  for (std::size_t layer = 0; layer < config.layers.size(); ++layer) {
-    const auto& mla = std::get<MlaConfig>(config.layers[layer].mixer);
-    for (std::uint32_t p = 0; p < position; ++p)
-      for (std::uint32_t c = 0; c < mla.latent_dim + mla.rope_dim; ++c, ++at) {
-        const auto number = std::bit_cast<float>(found[at]), wanted = std::bit_cast<float>(expected[at]);
-        const double tolerance = c < mla.latent_dim ? 0 : import_tolerance(2.0 * wanted, p);
-        ASSERT_NEAR(number, wanted, tolerance)
-            << "layer " << layer << ", position " << p << ", channel " << c;
-      }
-  }
-  ASSERT_EQ(at, found.size());
-}
-
-void expect_read(const LargeFile& large, const Snapshot& snapshot) {
-  const StateShape shape = state_shape_of(large.config);
-  if (large.is_own)
-    EXPECT_TRUE(bits_of(shape, snapshot) == written_bits(shape, kMany));
-  else
-    expect_imported(large.config, kMany, bits_of(shape, snapshot), written_bits(shape, kMany));
-}
-
-TEST(SnapshotReading, TakesMemoryForOnePieceBesidesTheBlocks) {
-  for (const LargeFile& large : large_files()) {
-    SCOPED_TRACE(large.name);
-    ASSERT_GT(large.bytes.size(), 2 * PieceReader::kPieceBytes);
-    const RecordedFile file(large.bytes);
-    BlockPool pool(BlockPool::kNoBudget);
-    file.reads.reserve(1000);
-    const AllocationCounter counter;
-    const Result<SavedSession> read = read_large(file, large, pool);
-    ASSERT_TRUE(read) << read.error().message();
-    // The piece; for the session and each checkpoint 4 bytes per token, and the tables of blocks.
-    EXPECT_LT(counter.peak_bytes(), PieceReader::kPieceBytes + 4 * (4 * kMany + 16 * kKiB));
-    EXPECT_LE(file.most_asked(), PieceReader::kPieceBytes);
-    expect_read(large, read->snapshot);
-  }
-}
-
-TEST(SnapshotReading, ReadsEachByteOfAnOwnFileOnceAndInOrder) {
-  for (const LargeFile& large : large_files()) {
-    if (!large.is_own) continue;
-    const RecordedFile file(large.bytes);
-    BlockPool pool(BlockPool::kNoBudget);
-    ASSERT_TRUE(read_large(file, large, pool));
-    std::uint64_t end = 0;
-    for (const RecordedFile::Read& read : file.reads) {
-      EXPECT_EQ(read.offset, end);
-      end += read.bytes;
-    }
-    EXPECT_EQ(end, large.bytes.size());
-  }
-}
-
-TEST(SnapshotReading, AcceptsShortReads) {
-  for (const LargeFile& large : large_files()) {
-    RecordedFile file(large.bytes);
-    file.longest_read = 1021;
-    BlockPool pool(BlockPool::kNoBudget);
-    const Result<SavedSession> read = read_large(file, large, pool);
-    ASSERT_TRUE(read) << read.error().message();
-    expect_read(large, read->snapshot);
-  }
-}
-
-TEST(SnapshotReading, LeavesNothingInThePoolWhicheverReadFails) {
-  for (const LargeFile& large : large_files()) {
-    SCOPED_TRACE(large.name);
-    for (std::size_t good = 0; !HasFailure(); ++good) {
-      RecordedFile file(large.bytes);
-      file.fails_after = good;
-      BlockPool pool(BlockPool::kNoBudget);
-      const Result<SavedSession> read = read_large(file, large, pool);
-      if (read) {
-        EXPECT_GT(good, 3u) << "there were several reads to fail";
-        break;
-      }
-      EXPECT_EQ(name_of(read.error().code()), "io_failed");
-      EXPECT_EQ(pool.used_bytes(), 0u);
-    }
-  }
-}
-
-TEST(SnapshotReading, LeavesNothingInThePoolWhereverTheFileBecomesShorter) {
-  for (const LargeFile& large : large_files())
-    for (const std::uint64_t end :
-         {std::uint64_t{0}, std::uint64_t{70}, std::uint64_t{large.bytes.size() / 2},
-          std::uint64_t{large.bytes.size() - 1}}) {
-      RecordedFile file(large.bytes);
-      file.ends_at = end;
-      BlockPool pool(BlockPool::kNoBudget);
-      const Result<SavedSession> read = read_large(file, large, pool);
-      ASSERT_FALSE(read) << large.name << " of " << end << " bytes";
-      EXPECT_EQ(name_of(read.error().code()), "corrupt_data");
-      EXPECT_EQ(pool.used_bytes(), 0u);
-    }
-}
-
-TEST(SnapshotReading, ReadsOnePieceOfAFileWithAWrongSize) {
-  const ModelConfig config = tiny_deepseek_config();
-  Bytes bytes = own_file(config, 100);
-  bytes.resize(5 * PieceReader::kPieceBytes);
-  const RecordedFile file(bytes);
-  BlockPool pool(0);
-  EXPECT_FALSE(read_snapshot(file, {config, identity_of_tests(), pool, kContext}));
-  EXPECT_LE(file.read_bytes, PieceReader::kPieceBytes);
 }
 
 // ---- Versions 1 and 2 ----

@@ -30,6 +30,16 @@ inline ModelConfig small_qwen_config() {
   return config;
 }
 
+// A model with recurrent states that are larger than a piece.
+inline ModelConfig large_qwen_config() {
+  ModelConfig config = small_qwen_config();
+  for (const std::size_t layer : {0u, 2u}) {
+    auto& net = std::get<GatedDeltaNetConfig>(config.layers[layer].mixer);
+    net.key_head_dim = net.value_head_dim = 512;
+  }
+  return config;
+}
+
 // The same with recurrent states of three strips, the last of which is smaller.
 inline ModelConfig striped_qwen_config() {
   ModelConfig config = small_qwen_config();
