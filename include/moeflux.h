@@ -243,6 +243,20 @@ typedef struct mf_segment {
 MF_API mf_status mf_engine_step(mf_engine* engine, const mf_segment* segments, size_t count,
                                 const mf_step_options* options, mf_message* why);
 
+/* What became of a segment of mf_engine_step_each. */
+typedef struct mf_outcome {
+  mf_status status;
+  mf_message why; /* empty if status is MF_OK */
+} mf_outcome;
+
+/* As mf_engine_step, but each segment succeeds or fails alone: for its tokens, its room in the context,
+ * memory for its state, numbers that are not finite, and its cancel. A session whose segment fails does not
+ * move; the others do. `cancels`: one per segment, each may be NULL; NULL: none. A status other than MF_OK
+ * means that the step failed as a whole: no session has moved, and the outcomes say nothing. */
+MF_API mf_status mf_engine_step_each(mf_engine* engine, const mf_segment* segments, size_t count,
+                                     const mf_cancel* const* cancels, const mf_step_options* options,
+                                     mf_outcome* outcomes, mf_message* why);
+
 /* ---- Sessions ------------------------------------------------------------------------------------------ */
 
 typedef struct mf_session_options {

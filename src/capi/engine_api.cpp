@@ -125,6 +125,23 @@ Result<Segment> segment_of(const mf_segment& given, const Engine& engine, std::v
   return segment;
 }
 
+struct BatchOfC {
+  std::vector<std::vector<TokenId>> tokens;
+  std::vector<Segment> segments;
+
+  static Result<BatchOfC> read(const mf_engine* engine, const mf_segment* given, std::size_t count) {
+    if (engine == nullptr) return null_argument("engine");
+    if (given == nullptr && count > 0) return null_argument("segments");
+    BatchOfC batch;
+    batch.tokens.resize(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      MF_TRY(const Segment segment, segment_of(given[i], *engine->engine, batch.tokens[i]));
+      batch.segments.push_back(segment);
+    }
+    return batch;
+  }
+};
+
 }  // namespace
 
 Result<mf_engine_options> read_engine_options(const mf_engine_options* given) {
@@ -227,17 +244,32 @@ int32_t mf_engine_end_token(const mf_engine* engine, uint32_t index) {
 mf_status mf_engine_step(mf_engine* engine, const mf_segment* segments, size_t count,
                          const mf_step_options* options, mf_message* why) {
   return at_boundary(why, [&]() -> Status {
-    if (engine == nullptr) return null_argument("engine");
-    if (segments == nullptr && count > 0) return null_argument("segments");
     MF_TRY(const mf_step_options known, read_step_options(options));
     StepOptionsOfC step(known);
-    std::vector<std::vector<TokenId>> tokens(count);
-    std::vector<Segment> batch;
+    MF_TRY(const BatchOfC batch, BatchOfC::read(engine, segments, count));
+    MF_TRY_STATUS(engine->engine->step(batch.segments, step.get()));
+    return {};
+  });
+}
+
+mf_status mf_engine_step_each(mf_engine* engine, const mf_segment* segments, size_t count,
+                              const mf_cancel* const* cancels, const mf_step_options* options,
+                              mf_outcome* outcomes, mf_message* why) {
+  return at_boundary(why, [&]() -> Status {
+    if (outcomes == nullptr && count > 0) return null_argument("outcomes");
+    MF_TRY(const mf_step_options known, read_step_options(options));
+    StepOptionsOfC step(known);
+    MF_TRY(BatchOfC batch, BatchOfC::read(engine, segments, count));
+    for (std::size_t i = 0; i < count && cancels != nullptr; ++i)
+      if (cancels[i] != nullptr) batch.segments[i].cancel = &cancels[i]->requested;
+    std::vector<Status> found(count);
+    MF_TRY_STATUS(engine->engine->step_each(batch.segments, found, step.get()));
     for (std::size_t i = 0; i < count; ++i) {
-      MF_TRY(const Segment segment, segment_of(segments[i], *engine->engine, tokens[i]));
-      batch.push_back(segment);
+      outcomes[i] = {};
+      if (!found[i])
+        outcomes[i].status =
+            fail(&outcomes[i].why, status_of(found[i].error().code()), found[i].error().message());
     }
-    MF_TRY_STATUS(engine->engine->step(batch, step.get()));
     return {};
   });
 }

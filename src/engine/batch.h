@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -24,7 +25,8 @@ struct Segment {
   Session* session = nullptr;
   std::span<const TokenId> tokens;  // at least one
   WantedLogits logits = WantedLogits::none;
-  std::span<float> out;  // [logits_rows()][vocabulary]
+  std::span<float> out;  // [logits_rows()][vocabulary]; indeterminate if the segment fails
+  const std::atomic<bool>* cancel = nullptr;  // of this segment alone, read before every layer; may be null
 
   // Number of trailing tokens whose logits are wanted.
   std::size_t logits_rows() const {

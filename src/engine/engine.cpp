@@ -149,6 +149,7 @@ Status Engine::make_executor() {
   const Lock lock(mutex_);
   MF_TRY(Workspace workspace, Workspace::create(memory_plan_.workspace_bytes));
   ops_ = std::make_unique<CpuOps>(pool_, *kernels_, std::move(workspace), options_.precision);
+  outcomes_.resize(options_.step_rows);  // the most segments of a step
   return open_experts();
 }
 
@@ -177,49 +178,79 @@ Status Engine::check_tokens(std::uint32_t position, std::span<const TokenId> tok
   return {};
 }
 
-// Finds everything that can be wrong with a batch, before any work.
 Status Engine::check(std::span<const Segment> batch) const {
   if (batch.empty()) return Error(ErrorCode::invalid_argument, "a step needs at least one segment");
-  std::uint64_t rows = 0;
   for (std::size_t i = 0; i < batch.size(); ++i) {
     const Segment& segment = batch[i];
     MF_REQUIRE(segment.session != nullptr && segment.session->engine_.get() == this,
                "a session is stepped by its own engine");
-    if (segment.tokens.empty())
-      return Error(ErrorCode::invalid_argument, "a segment needs at least one token");
     for (std::size_t j = 0; j < i; ++j)
       if (batch[j].session == segment.session)
         return Error(ErrorCode::invalid_argument, "a session may appear only once in a batch");
-    MF_TRY_STATUS(check_tokens(segment.session->position(), segment.tokens));
     MF_REQUIRE(segment.out.size() == segment.logits_rows() * config().vocabulary,
                "room for the logits that are wanted");
-    rows += segment.tokens.size();
   }
-  if (rows > options_.step_rows)
-    return Error(ErrorCode::invalid_argument,
-                 fmt::format("a step of {} rows exceeds step_rows, {}", rows, options_.step_rows));
   return {};
+}
+
+Status Engine::check(const Segment& segment) const {
+  if (segment.tokens.empty()) return Error(ErrorCode::invalid_argument, "a segment needs at least one token");
+  return check_tokens(segment.session->position(), segment.tokens);
+}
+
+Status Engine::check_rows(std::span<const Segment> batch, std::span<const Status> outcomes) const {
+  std::uint64_t rows = 0;
+  for (std::size_t i = 0; i < batch.size(); ++i)
+    if (outcomes[i]) rows += batch[i].tokens.size();
+  if (rows <= options_.step_rows) return {};
+  return Error(ErrorCode::invalid_argument,
+               fmt::format("a step of {} rows exceeds step_rows, {}", rows, options_.step_rows));
 }
 
 Result<StepStatistics> Engine::step(std::span<const Segment> batch, const StepOptions& options) {
   const Lock lock(mutex_);
+  if (outcomes_.size() < batch.size()) outcomes_.resize(batch.size());  // refused, unless a row has no tokens
+  return begin_and_run(batch, std::span(outcomes_).first(batch.size()), Commit::all_or_none, options);
+}
+
+Result<StepStatistics> Engine::step_each(std::span<const Segment> batch, std::span<Status> outcomes,
+                                         const StepOptions& options) {
+  MF_REQUIRE(outcomes.size() == batch.size(), "an outcome per segment");
+  const Lock lock(mutex_);
+  return begin_and_run(batch, outcomes, Commit::each, options);
+}
+
+Result<StepStatistics> Engine::begin_and_run(std::span<const Segment> batch, std::span<Status> outcomes,
+                                             Commit commit, const StepOptions& options) {
   MF_TRY_STATUS(check(batch));
-  Result<StepStatistics> statistics = reserve_and_run(batch, options);
+  const auto first_failure = [&] {
+    return std::ranges::find_if(outcomes, [](const Status& outcome) { return !outcome; });
+  };
+  const auto goes_on = [&] { return commit == Commit::each || first_failure() == outcomes.end(); };
+  for (std::size_t i = 0; i < batch.size(); ++i) outcomes[i] = check(batch[i]);
+  if (goes_on()) MF_TRY_STATUS(check_rows(batch, outcomes));
+  for (std::size_t i = 0; i < batch.size() && goes_on(); ++i)
+    if (outcomes[i]) outcomes[i] = begin(batch[i]);
+  Result<StepStatistics> statistics = StepStatistics();
+  if (goes_on()) statistics = run(batch, outcomes, commit, options);
   if (options_.after_step) options_.after_step();
-  if (!statistics)
-    for (const Segment& segment : batch) segment.session->state_.abandon();
+  if (commit == Commit::all_or_none && first_failure() != outcomes.end()) {
+    statistics = first_failure()->error();
+    if (batch.size() > 1)
+      statistics =
+          std::move(statistics).error().during(fmt::format("segment {}", first_failure() - outcomes.begin()));
+  }
+  for (std::size_t i = 0; i < batch.size(); ++i)
+    if (!statistics || !outcomes[i]) batch[i].session->state_.abandon();
   return statistics;
 }
 
-Result<StepStatistics> Engine::reserve_and_run(std::span<const Segment> batch, const StepOptions& options) {
-  for (const Segment& segment : batch) {
-    Status begun;
-    do {
-      begun = segment.session->state_.begin_step(segment.tokens);
-    } while (has_made_room(begun));
-    MF_TRY_STATUS(std::move(begun));
-  }
-  return run(batch, options);
+Status Engine::begin(const Segment& segment) {
+  Status begun;
+  do {
+    begun = segment.session->state_.begin_step(segment.tokens);
+  } while (has_made_room(begun));
+  return begun;
 }
 
 Status Engine::reserve(Session& session, std::size_t rows, std::uint64_t steps, std::uint64_t snapshots) {
@@ -241,7 +272,8 @@ void Engine::abandon(Session& session) {
   session.state_.abandon();
 }
 
-Result<StepStatistics> Engine::run(std::span<const Segment> batch, const StepOptions& options) {
+Result<StepStatistics> Engine::run(std::span<const Segment> batch, std::span<Status> outcomes, Commit commit,
+                                   const StepOptions& options) {
   Ops& ops = *ops_;
   const Ops::Scope scope(ops);
   const OpsCounters ops_before = ops.counters();
@@ -249,24 +281,34 @@ Result<StepStatistics> Engine::run(std::span<const Segment> batch, const StepOpt
   const ExpertStatistics streamed_before = experts_->statistics();
   const TraceClock::time_point began = TraceClock::now();
 
-  const std::span<StepSegment> segments = ops.take_host<StepSegment>(batch.size());
+  const auto begun =
+      std::ranges::count_if(outcomes, [](const Status& outcome) { return outcome.has_value(); });
+  const std::span<StepSegment> segments = ops.take_host<StepSegment>(static_cast<std::size_t>(begun));
+  std::size_t count = 0;
   std::uint32_t rows = 0;
   for (std::size_t i = 0; i < batch.size(); ++i) {
+    if (!outcomes[i]) continue;
     Session& session = *batch[i].session;
-    segments[i] = {.state = &session.state_,
-                   .history = &session.history_,
-                   .tokens = batch[i].tokens,
-                   .first_row = rows,
-                   .position = session.position(),
-                   .logits_rows = static_cast<std::uint32_t>(batch[i].logits_rows()),
-                   .logits = batch[i].out};
-    rows += segments[i].rows();
+    segments[count] = {.state = &session.state_,
+                       .history = &session.history_,
+                       .tokens = batch[i].tokens,
+                       .first_row = rows,
+                       .position = session.position(),
+                       .logits_rows = static_cast<std::uint32_t>(batch[i].logits_rows()),
+                       .logits = batch[i].out,
+                       .cancel = batch[i].cancel,
+                       .outcome = &outcomes[i]};
+    rows += segments[count++].rows();
   }
-  Step step = step_over(ops, *experts_, segments);
-  step.options = options;
-  hint_experts(step);
-  MF_TRY_STATUS(forward(step));
-  for (const Segment& segment : batch) segment.session->state_.commit();
+  if (!segments.empty()) {
+    Step step = step_over(ops, *experts_, segments);
+    step.options = options;
+    step.all_or_none = commit == Commit::all_or_none;
+    hint_experts(step);
+    MF_TRY_STATUS(forward(step, segments));
+  }
+  for (std::size_t i = 0; i < batch.size(); ++i)
+    if (outcomes[i]) batch[i].session->state_.commit();
 
   StepStatistics statistics;
   statistics.rows = rows;

@@ -5,8 +5,9 @@
 // config are immutable. Thread-safe: steps from several threads run one after another. A process may hold
 // several engines; nothing is global. Sessions and snapshots keep their engine alive.
 //
-// A step runs a batch of segments, one per session, through all layers and commits all of them or none. After
-// a failure or a cancel no session has moved, and the next step computes the bits of an undisturbed run.
+// A step runs a batch of segments, one per session, through all layers. A segment that fails or is cancelled
+// leaves its session where it was and has no effect on the others. A step that fails or is cancelled moves no
+// session. The next step computes the bits of an undisturbed run.
 
 #include <cstdint>
 #include <memory>
@@ -67,10 +68,17 @@ class Engine : public std::enable_shared_from_this<Engine> {
   SnapshotIdentity snapshot_identity() const;
   BlockPool& state_pool() { return state_pool_; }
 
-  // Runs one step; see the top of this file. Errors found before any work: token_out_of_range, context_full,
-  // out_of_memory, invalid_argument. Requires that every session belongs to this engine.
+  // Runs one step and commits all of its segments, or none if one of them fails. Errors found before any
+  // work: token_out_of_range, context_full, out_of_memory, invalid_argument. Requires that every session
+  // belongs to this engine.
   Result<StepStatistics> step(std::span<const Segment> batch, const StepOptions& options = {})
       MF_EXCLUDES(mutex_);
+  // Runs one step and commits each segment that does not fail; outcomes[i] is that of batch[i]. A segment
+  // fails alone for its tokens, its room in the context, memory for its state, numbers that are not finite,
+  // and its `cancel`. An error means that the step failed as a whole, for its shape, a read of experts or
+  // options.cancel: no session has moved, and the outcomes are indeterminate.
+  Result<StepStatistics> step_each(std::span<const Segment> batch, std::span<Status> outcomes,
+                                   const StepOptions& options = {}) MF_EXCLUDES(mutex_);
 
  private:
   Engine(PackedModel model, const KernelTable& kernels, const EngineOptions& options);
@@ -95,19 +103,31 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void abandon(Session& session) MF_EXCLUDES(mutex_);
   // Whether a session at `position` can run `tokens`: their ids, and room in the context.
   Status check_tokens(std::uint32_t position, std::span<const TokenId> tokens) const;
+  // Checks what is wrong with a batch as a whole, before any work.
   Status check(std::span<const Segment> batch) const;
-  Result<StepStatistics> reserve_and_run(std::span<const Segment> batch, const StepOptions& options)
-      MF_REQUIRES(mutex_);
-  Result<StepStatistics> run(std::span<const Segment> batch, const StepOptions& options) MF_REQUIRES(mutex_);
+  Status check(const Segment& segment) const;
+  Status check_rows(std::span<const Segment> batch, std::span<const Status> outcomes) const;
+  Status begin(const Segment& segment) MF_REQUIRES(mutex_);
+  enum class Commit { all_or_none, each };
+  Result<StepStatistics> begin_and_run(std::span<const Segment> batch, std::span<Status> outcomes,
+                                       Commit commit, const StepOptions& options) MF_REQUIRES(mutex_);
+  Result<StepStatistics> run(std::span<const Segment> batch, std::span<Status> outcomes, Commit commit,
+                             const StepOptions& options) MF_REQUIRES(mutex_);
 
   // A step with the engine's own options; Step::options is not set.
   Step step_over(Ops& ops, ExpertSource& experts, std::span<const StepSegment> segments) const;
-  // Runs `step` through the model and writes its logits; fills Step::rope. Also runs steps that only measure.
-  Status forward(Step step) const;
+  // Runs `segments` through the model and writes their logits; sets Step::segments and Step::rope. Also runs
+  // steps that only measure.
+  Status forward(Step step, std::span<StepSegment> segments) const;
   void hint_experts(const Step& step) const;
   void sweep_ahead(const Step& step, std::uint32_t layer) const;
+  static void fail_not_finite(const Step& step, Rows normed);
   void compute_logits(const Step& step, Rows residual) const;
-  std::span<const RopeTable> rope_tables(const Step& step) const;
+  struct Pass;
+  Status drop_failed(Step& step, Pass& pass) const;
+  static void replace_residual(const Step& step, LayerId layer, Rows residual);
+  std::span<RopeTable> take_rope_tables(const Step& step) const;
+  void fill_rope_tables(const Step& step, std::span<const RopeTable> tables) const;
 
   const PackedModel model_;
   const KernelTable* const kernels_;
@@ -125,6 +145,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::vector<std::uint32_t> all_experts_;  // 0, 1, 2, ..., for the layer with the most experts
   Mutex mutex_;
   ThreadPool pool_;
+  std::vector<Status> outcomes_ MF_GUARDED_BY(mutex_);  // of the segments of step()
   std::unique_ptr<CpuOps> ops_ MF_GUARDED_BY(mutex_);
   std::unique_ptr<ExpertSource> experts_ MF_GUARDED_BY(mutex_);
 };

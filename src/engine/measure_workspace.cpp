@@ -51,7 +51,8 @@ class SilentObserver final : public StepObserver {
 
 // Measures the batches that can take the most memory: the largest one, every small number of rows, which
 // determines how they are split over threads, and the largest whose experts' outputs are kept. All rows are
-// at the end of the context, first as one session's and then each as its own session's.
+// at the end of the context, first as one session's and then each as its own session's. A step that drops
+// segments keeps the memory of their rows.
 Result<std::uint64_t> Engine::measure_workspace() const {
   std::vector<std::uint32_t> sizes;
   const std::uint32_t small = std::max(32u, 4 * pool_.threads()) + 1;
@@ -81,7 +82,9 @@ Result<std::uint64_t> Engine::measure_step(std::uint32_t rows, std::uint32_t row
   MF_TRY(HugeBuffer logits, HugeBuffer::create(logits_size * sizeof(float)));
   CpuOps ops(pool_.threads(), options_.precision);
   const Ops::Scope scope(ops);
-  ops.take_host<StepSegment>(rows);  // as run() does
+  ops.take_host<StepSegment>(options_.step_rows);  // as run() does
+  for (const Rope& rope : ropes_) ops.take(2 * (options_.step_rows - rows), rope.pairs());
+  ops.take(options_.step_rows - rows, config().dim);
   std::vector<StepSegment> segments;
   for (std::uint32_t first = 0; first < rows; first += rows_per_session) {
     const std::uint32_t count = std::min(rows_per_session, rows - first);
@@ -93,7 +96,7 @@ Result<std::uint64_t> Engine::measure_step(std::uint32_t rows, std::uint32_t row
   }
   Step step = step_over(ops, experts, segments);
   step.options.observer = &observer;
-  MF_TRY_STATUS(forward(step));
+  MF_TRY_STATUS(forward(step, segments));
   return ops.workspace().high_water();
 }
 

@@ -63,6 +63,16 @@ struct Moe::Choices {
     first[0] = 0;
   }
 
+  // Of row `from`, for `count` rows from `first_row` on.
+  void copy_row(std::uint32_t from, std::uint32_t first_row, std::uint32_t count) {
+    for (std::size_t i = 0; i < std::size_t{count} * per_token; ++i) {
+      experts[std::size_t{first_row} * per_token + i] =
+          experts[std::size_t{from} * per_token + i % per_token];
+      weights[std::size_t{first_row} * per_token + i] =
+          weights[std::size_t{from} * per_token + i % per_token];
+    }
+  }
+
   std::span<const std::uint32_t> of_row(std::uint32_t row) const {
     return experts.subspan(std::size_t{row} * per_token, per_token);
   }
@@ -79,6 +89,24 @@ struct Moe::Choices {
             first[expert]};
   }
 };
+
+// Fails the segments with rows that chose no experts. All rows of a failed segment then have the choices of
+// another segment's row, so that the layer fetches no expert for them. Returns false if there is none.
+bool Moe::fail_segments(const Step& step, LayerId layer, Choices& choices) {
+  std::optional<std::uint32_t> chosen_row;
+  for (const StepSegment& segment : step.segments) {
+    for (std::uint32_t row = 0; row < segment.rows() && !segment.has_failed(); ++row)
+      if (choices.of_row(segment.first_row + row).front() == kNoExpert)
+        segment.fail(
+            Error(ErrorCode::corrupt_data,
+                  fmt::format("layer {}: the router's logits of row {} are not finite", layer.index(), row)));
+    if (!segment.has_failed()) chosen_row = segment.first_row;
+  }
+  if (!chosen_row) return false;
+  for (const StepSegment& segment : step.segments)
+    if (segment.has_failed()) choices.copy_row(*chosen_row, segment.first_row, segment.rows());
+  return true;
+}
 
 Moe::Moe(const MoeConfig& config, const Weights& weights)
     : config_(config), router_(weights.matrix("mlp.gate")) {
@@ -120,7 +148,10 @@ Status Moe::forward(const Step& step, LayerId layer, const Input& x, Rows y) con
     else
       hidden = shared_->hidden(ops, x, gate, &router);
     observe(step, StepPoint::router_logits, layer, logits);
-    MF_TRY_STATUS(choose(step, layer, logits, choices));
+    if (!choose(step, layer, logits, choices)) {
+      ops.clear(y);
+      return {};
+    }
   }
   Fetch fetch =
       step.experts.begin(layer, choices.wanted, is_sweep ? FetchOrder::ascending : FetchOrder::ready_first);
@@ -157,21 +188,22 @@ Input Moe::Shared::hidden(Ops& ops, const Input& x, Rows score, const Product* r
   return ops.hidden(mlp.matrices(), x);
 }
 
-Status Moe::choose(const Step& step, LayerId layer, Rows logits, Choices& choices) const {
+bool Moe::choose(const Step& step, LayerId layer, Rows logits, Choices& choices) const {
   RouterRule rule = rule_;
   rule.experts_per_token = choices.per_token;
-  if (Status routed = step.ops.route(rule, logits, choices.experts, choices.weights); !routed)
-    return std::move(routed).error().during(fmt::format("layer {}", layer.index()));
+  if (step.ops.route(rule, logits, choices.experts, choices.weights) != 0 &&
+      !fail_segments(step, layer, choices))
+    return false;
   if (step.options.routing != nullptr)
     step.options.routing->choose(layer, config_.experts, choices.per_token, choices.experts, choices.weights);
   if (step.options.observer != nullptr)
     step.options.observer->chose(layer, choices.experts, choices.weights, choices.per_token);
   for (const StepSegment& segment : step.segments)
-    if (segment.history != nullptr)
+    if (segment.history != nullptr && !segment.has_failed())
       segment.history->record(layer, choices.of_row(segment.first_row + segment.rows() - 1));
   choices.set_shares(config_.experts);
   choices.sort_by_expert();
-  return {};
+  return true;
 }
 
 Status Moe::visit_any_order(const Step& step, Fetch& fetch, const Choices& choices, const Input& x,

@@ -50,8 +50,9 @@ class Moe {
     Input hidden(Ops& ops, const Input& x, Rows score, const Product* router = nullptr) const;
   };
 
-  // Fills `choices` by the router's logits.
-  Status choose(const Step& step, LayerId layer, Rows logits, Choices& choices) const;
+  // Fills `choices` by the router's logits. Returns false if no segment is left that has not failed.
+  bool choose(const Step& step, LayerId layer, Rows logits, Choices& choices) const;
+  static bool fail_segments(const Step& step, LayerId layer, Choices& choices);
   // `beside`: a product that runs beside the first visits, or null.
   Status visit_any_order(const Step& step, Fetch& fetch, const Choices& choices, const Input& x,
                          const OwnProduct* beside, Rows y) const;

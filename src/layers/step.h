@@ -8,8 +8,10 @@
 #include <atomic>
 #include <cstdint>
 #include <span>
+#include <utility>
 
 #include "base/ids.h"
+#include "base/result.h"
 #include "base/trace.h"
 #include "experts/expert_history.h"
 #include "experts/expert_source.h"
@@ -20,15 +22,23 @@
 
 namespace moeflux {
 
+// A segment fails alone if its own tokens or numbers are at fault. It then has an error in `outcome`, and its
+// rows, until they are removed before the next layer, are computed without effect on others.
 struct StepSegment {
-  SessionState* state = nullptr;         // null while measuring
-  ExpertHistory* history = nullptr;      // receives the experts of the last row; null: not recorded
-  std::span<const TokenId> tokens = {};  // one per row
-  std::uint32_t first_row = 0;           // in the batch
-  std::uint32_t position = 0;            // of the first row, in its session
-  std::uint32_t logits_rows = 0;         // the last `logits_rows` rows want logits
-  std::span<float> logits = {};          // [logits_rows][vocabulary]
+  SessionState* state = nullptr;              // null while measuring
+  ExpertHistory* history = nullptr;           // receives the experts of the last row; null: not recorded
+  std::span<const TokenId> tokens = {};       // one per row
+  std::uint32_t first_row = 0;                // in the batch
+  std::uint32_t position = 0;                 // of the first row, in its session
+  std::uint32_t logits_rows = 0;              // the last `logits_rows` rows want logits
+  std::span<float> logits = {};               // [logits_rows][vocabulary]
+  const std::atomic<bool>* cancel = nullptr;  // of this segment alone; null: cannot be cancelled
+  Status* outcome = nullptr;                  // null while measuring
 
+  bool has_failed() const { return outcome != nullptr && !*outcome; }
+  void fail(Error error) const {
+    if (outcome != nullptr && *outcome) *outcome = std::move(error);
+  }
   std::uint32_t rows() const { return static_cast<std::uint32_t>(tokens.size()); }
   SegmentRows in_batch() const { return {first_row, rows()}; }
 };
@@ -45,6 +55,7 @@ struct Step {
   ExpertSource& experts;
   std::span<const StepSegment> segments;
   std::uint32_t rows = 0;               // of all segments
+  bool all_or_none = false;             // the step fails with its first segment
   std::uint32_t experts_per_token = 0;  // 0: the model's own
   KvDtype kv_dtype = KvDtype::f32;
   TraceBuffer* trace = nullptr;  // null: none

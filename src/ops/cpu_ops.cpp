@@ -144,8 +144,8 @@ void CpuOps::sigmoid_gate(Heads x, Heads gate, Heads y) {
   });
 }
 
-Status CpuOps::route(const RouterRule& rule, Rows logits, std::span<std::uint32_t> experts,
-                     std::span<float> weights) {
+std::uint32_t CpuOps::route(const RouterRule& rule, Rows logits, std::span<std::uint32_t> experts,
+                            std::span<float> weights) {
   const std::uint32_t k = rule.experts_per_token;
   MF_REQUIRE(logits.cols == rule.experts, "one logit per expert");
   MF_REQUIRE(experts.size() == std::uint64_t{logits.count} * k && weights.size() == experts.size(),
@@ -155,9 +155,9 @@ Status CpuOps::route(const RouterRule& rule, Rows logits, std::span<std::uint32_
   const std::span<float> scratch = take_host<float>(scratch_size * threads_);
   if (is_measuring()) {
     for (std::size_t i = 0; i < experts.size(); ++i) experts[i] = static_cast<std::uint32_t>(i % k);
-    return {};
+    return 0;
   }
-  std::atomic<std::uint32_t> bad_row = std::numeric_limits<std::uint32_t>::max();  // the first such row
+  std::atomic<std::uint32_t> not_finite = 0;
   region(logits.count, [&](std::uint64_t begin, std::uint64_t end, unsigned worker) {
     const std::span<float> mine = scratch.subspan(worker * scratch_size, scratch_size);
     for (std::uint64_t row = begin; row < end; ++row) {
@@ -169,14 +169,12 @@ Status CpuOps::route(const RouterRule& rule, Rows logits, std::span<std::uint32_
                                                        {rule.bias, rule.experts}, mine, ids, shares)
                               : choose_softmax(*kernels_->rows, scores, mine, ids, shares);
       if (chosen) continue;
-      std::uint32_t first = bad_row.load(std::memory_order_relaxed);
-      while (row < first && !bad_row.compare_exchange_weak(first, static_cast<std::uint32_t>(row))) {
-      }
+      std::ranges::fill(ids, kNoExpert);
+      std::ranges::fill(shares, 0.0f);
+      not_finite.fetch_add(1, std::memory_order_relaxed);
     }
   });
-  if (bad_row == std::numeric_limits<std::uint32_t>::max()) return {};
-  return Error(ErrorCode::corrupt_data,
-               fmt::format("the router's logits of row {} are not finite", bad_row.load()));
+  return not_finite;
 }
 
 void CpuOps::clear(Rows y) {

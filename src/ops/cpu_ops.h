@@ -43,8 +43,8 @@ class CpuOps final : public Ops {
                   Rows beta) override;
   void delta_rule(std::span<const RecurrentSegment> segments, const DeltaRuleShape& shape, Heads queries,
                   Heads keys, Heads values, Rows decay, Rows beta, Heads y) override;
-  Status route(const RouterRule& rule, Rows logits, std::span<std::uint32_t> experts,
-               std::span<float> weights) override;
+  std::uint32_t route(const RouterRule& rule, Rows logits, std::span<std::uint32_t> experts,
+                      std::span<float> weights) override;
   void combine(Rows partials, std::span<const std::uint32_t> places, std::span<const ExpertShare> shares,
                std::uint32_t per_token, Rows y) override;
   Input norm_and_prepare(Rows x, std::span<const float> weight, float eps, Rounding finest, Rows y) override;

@@ -143,6 +143,9 @@ struct AttentionMix {
   RopePairing pairing = RopePairing::half_split;
 };
 
+// What a row chooses if its router's logits are not finite.
+inline constexpr std::uint32_t kNoExpert = ~0u;
+
 // How a router turns logits into choices.
 struct RouterRule {
   bool grouped_sigmoid = false;  // else: softmax
@@ -280,10 +283,10 @@ class Ops {
   virtual void delta_rule(std::span<const RecurrentSegment> segments, const DeltaRuleShape& shape,
                           Heads queries, Heads keys, Heads values, Rows decay, Rows beta, Heads y) = 0;
 
-  // Writes each row's experts, ascending, and their weights: [rows][experts_per_token]. Fails, naming the
-  // first such row, if a logit is not finite.
-  virtual Status route(const RouterRule& rule, Rows logits, std::span<std::uint32_t> experts,
-                       std::span<float> weights) = 0;
+  // Writes each row's experts, ascending, and their weights: [rows][experts_per_token]. A row with a logit
+  // that is not finite gets kNoExpert with weights of zero. Returns the number of such rows.
+  virtual std::uint32_t route(const RouterRule& rule, Rows logits, std::span<std::uint32_t> experts,
+                              std::span<float> weights) = 0;
   // For few rows, with experts in any order: stores the experts' outputs in `partials`, for combine().
   // `beside`: a product with another input that runs at the same time.
   void visit(std::span<const ExpertVisit> visits, const Input& x, Rows partials,

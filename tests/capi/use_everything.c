@@ -198,6 +198,13 @@ static void no_session_is_no_accident(mf_engine* engine) {
   EXPECT_STATUS(mf_engine_step(engine, &segment, 1, NULL, &why), MF_INVALID_ARGUMENT, "session is NULL");
   EXPECT_STATUS(mf_engine_step(engine, NULL, 1, NULL, &why), MF_INVALID_ARGUMENT, "segments is NULL");
   EXPECT_STATUS(mf_engine_step(engine, NULL, 0, NULL, &why), MF_INVALID_ARGUMENT, "at least one segment");
+  mf_outcome outcome;
+  EXPECT_STATUS(mf_engine_step_each(NULL, &segment, 1, NULL, NULL, &outcome, &why), MF_INVALID_ARGUMENT,
+                "engine is NULL");
+  EXPECT_STATUS(mf_engine_step_each(engine, &segment, 1, NULL, NULL, NULL, &why), MF_INVALID_ARGUMENT,
+                "outcomes is NULL");
+  EXPECT_STATUS(mf_engine_step_each(engine, NULL, 0, NULL, NULL, NULL, &why), MF_INVALID_ARGUMENT,
+                "at least one segment");
   mf_session_close(NULL);
 }
 
@@ -355,6 +362,43 @@ static void a_cancelled_step_has_not_happened(mf_engine* engine) {
   mf_cancel_reset(NULL);
 }
 
+/* `a` to `c` are sessions of the engine. */
+static void segments_fail_alone(mf_engine* engine, mf_session* a, mf_session* b, mf_session* c) {
+  const uint32_t none = 512;
+  float *const expected = new_logits(1), *const found = new_logits(1);
+  EXPECT_OK(mf_session_clear(a, &why));
+  EXPECT_OK(mf_session_clear(b, &why));
+  EXPECT_OK(mf_session_extend(a, ids, 3, expected, NULL, &why));
+  EXPECT_OK(mf_session_clear(a, &why));
+  mf_segment segments[3];
+  memset(segments, 0, sizeof segments);
+  segments[0].session = a;
+  segments[0].tokens = ids;
+  segments[0].count = 3;
+  segments[0].logits = MF_LOGITS_LAST;
+  segments[0].out = found;
+  segments[1].session = b;
+  segments[1].tokens = &none;
+  segments[1].count = 1;
+  segments[2].session = c;
+  segments[2].tokens = ids;
+  segments[2].count = 2;
+  mf_cancel* const cancel = mf_cancel_new();
+  mf_cancel_request(cancel);
+  const mf_cancel* const cancels[3] = {NULL, NULL, cancel};
+  mf_outcome outcomes[3];
+  EXPECT_OK(mf_engine_step_each(engine, segments, 3, cancels, NULL, outcomes, &why));
+  EXPECT(outcomes[0].status == MF_OK && outcomes[0].why.text[0] == 0 && same(expected, found, 512));
+  EXPECT(outcomes[1].status == MF_TOKEN_OUT_OF_RANGE && strstr(outcomes[1].why.text, "512") != NULL);
+  EXPECT(outcomes[2].status == MF_CANCELLED && strstr(outcomes[2].why.text, "cancelled") != NULL);
+  EXPECT(mf_session_position(a) == 3 && mf_session_position(b) == 0 && mf_session_position(c) == 14);
+  EXPECT_STATUS(mf_engine_step(engine, segments, 3, NULL, &why), MF_TOKEN_OUT_OF_RANGE, "segment 1");
+  EXPECT(mf_session_position(a) == 3 && mf_session_position(c) == 14);
+  mf_cancel_free(cancel);
+  free(expected);
+  free(found);
+}
+
 static void a_batch_gives_each_session_what_it_gets_alone(mf_engine* engine, mf_engine* another) {
   float *const alone = new_logits(kTokens), *const all = new_logits(kTokens), *const last = new_logits(1);
   mf_session *const a = open_session(engine), *const b = open_session(engine),
@@ -390,6 +434,7 @@ static void a_batch_gives_each_session_what_it_gets_alone(mf_engine* engine, mf_
   segments[1].out = NULL;
   EXPECT_OK(mf_engine_step(engine, segments + 1, 1, NULL, &why));
   EXPECT(mf_session_position(b) == kTokens && mf_session_position(c) == 14);
+  segments_fail_alone(engine, a, b, c);
   mf_session_close(a);
   mf_session_close(b);
   mf_session_close(c);
