@@ -24,6 +24,7 @@ class FailingExperts final : public ExpertSource {
   struct Control {
     // Set by the test.
     std::uint64_t fail_at = kNever;  // index of the call that fails; begin() and each next() count as calls
+    std::uint64_t fail_every = kNever;  // each call whose number it divides fails as well
     std::string message = "the drive is gone";
     std::uint32_t lease_limit = 1u << 30;
     bool last_first = false;  // ready_first fetches hand out the last expert first
@@ -42,7 +43,10 @@ class FailingExperts final : public ExpertSource {
   std::uint32_t lease_limit() const override { return control_.lease_limit; }
 
  private:
-  bool fails_now() { return control_.calls++ == control_.fail_at; }
+  bool fails_now() {
+    const std::uint64_t call = control_.calls++;
+    return call == control_.fail_at || call % control_.fail_every == control_.fail_every - 1;
+  }
   Error failure() const { return Error(ErrorCode::io_failed, control_.message); }
 
   void start(LayerId layer, std::span<const std::uint32_t> wanted, FetchOrder order) override {
