@@ -130,6 +130,7 @@ Status BlockPool::grow(SizeClass& size_class) {
   size_class.empty.push(slab);
   size_class.free_blocks += count;
   slab_bytes_ += count * size;
+  publish();
   return {};
 }
 
@@ -137,6 +138,7 @@ void BlockPool::return_slab(SizeClass& size_class, Slab* slab) {
   size_class.empty.remove(slab);
   size_class.free_blocks -= slab->blocks;
   slab_bytes_ -= slab->blocks * slab->size;
+  publish();
   const AlignedBuffer metadata = std::move(slab->metadata);  // freed last: the slab lies in it
   std::destroy_at(slab);
 }
@@ -161,6 +163,7 @@ Result<BlockRef> BlockPool::acquire(std::size_t size) {
   --size_class.free_blocks;
   ++size_class.used_blocks;
   used_bytes_ += size_class.size;
+  publish();
   block->owners.store(1, std::memory_order_relaxed);
   block->filled = 0;
   return BlockRef(block);
@@ -175,6 +178,7 @@ void BlockPool::release(BlockRef::Block* block) {
   ++size_class.free_blocks;
   --size_class.used_blocks;
   used_bytes_ -= slab->size;
+  publish();
   if (slab->free_blocks < slab->blocks) return;
   size_class.open.remove(slab);
   size_class.empty.push(slab);
@@ -193,14 +197,11 @@ Result<const float*> BlockPool::zeros(std::size_t size) {
   return reinterpret_cast<const float*>(std::as_const(zeros_.back()).data());
 }
 
-std::uint64_t BlockPool::used_bytes() const {
-  const Lock lock(mutex_);
-  return used_bytes_;
-}
+void BlockPool::publish() { published_.publish({used_bytes_, slab_bytes_}); }
 
-std::uint64_t BlockPool::slab_bytes() const {
-  const Lock lock(mutex_);
-  return slab_bytes_;
+PoolUsage BlockPool::usage() const {
+  const Taken taken = published_.read();
+  return {taken.used_bytes, taken.slab_bytes, budget_bytes()};
 }
 
 }  // namespace moeflux

@@ -24,6 +24,7 @@
 
 #include "base/arithmetic.h"
 #include "base/memory/aligned_buffer.h"
+#include "base/published.h"
 #include "base/result.h"
 #include "base/thread_annotations.h"
 
@@ -65,6 +66,12 @@ class BlockRef {
   Block* block_ = nullptr;
 };
 
+struct PoolUsage {
+  std::uint64_t used_bytes = 0;    // blocks in use
+  std::uint64_t slab_bytes = 0;    // what the budget limits; at least used_bytes
+  std::uint64_t budget_bytes = 0;  // or BlockPool::kNoBudget
+};
+
 class BlockPool {
  public:
   // Limited only by the machine.
@@ -86,8 +93,10 @@ class BlockPool {
   // A budget that has room for blocks of `block_bytes` bytes together, of at most `sizes` different sizes.
   static std::uint64_t budget_for(std::uint64_t block_bytes, std::uint64_t sizes);
 
-  std::uint64_t used_bytes() const;  // blocks in use
-  std::uint64_t slab_bytes() const;  // what the budget limits
+  // Does not wait for other threads.
+  PoolUsage usage() const;
+  std::uint64_t used_bytes() const { return usage().used_bytes; }
+  std::uint64_t slab_bytes() const { return usage().slab_bytes; }
   std::uint64_t budget_bytes() const { return budget_bytes_.load(std::memory_order_relaxed); }
   // Slabs beyond a smaller budget stay until they are empty.
   void set_budget_bytes(std::uint64_t bytes) { budget_bytes_.store(bytes, std::memory_order_relaxed); }
@@ -118,6 +127,11 @@ class BlockPool {
   void return_empty_slabs() MF_REQUIRES(mutex_);
   void return_slab(SizeClass& size_class, Slab* slab) MF_REQUIRES(mutex_);
   void release(BlockRef::Block* block);
+  void publish() MF_REQUIRES(mutex_);
+
+  struct Taken {
+    std::uint64_t used_bytes = 0, slab_bytes = 0;
+  };
 
   std::atomic<std::uint64_t> budget_bytes_;
   std::atomic<std::uint64_t> copied_bytes_ = 0;
@@ -126,6 +140,7 @@ class BlockPool {
   std::vector<HugeBuffer> zeros_ MF_GUARDED_BY(mutex_);
   std::uint64_t used_bytes_ MF_GUARDED_BY(mutex_) = 0;
   std::uint64_t slab_bytes_ MF_GUARDED_BY(mutex_) = 0;
+  Published<Taken> published_;  // the two above
 };
 
 }  // namespace moeflux

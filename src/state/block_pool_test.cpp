@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <thread>
 #include <utility>
@@ -83,6 +84,29 @@ TEST(BlockPool, CountsWholeCacheLines) {
   }
   blocks.clear();
   EXPECT_EQ(pool.used_bytes(), 0u);
+}
+
+TEST(BlockPool, ItsUsageIsReadWholeWhileOtherThreadsAcquireAndReturnBlocks) {
+  BlockPool pool(64 * kMiB);
+  std::atomic<bool> is_over = false, has_begun = false;
+  std::uint64_t wrong = 0;
+  std::thread reader([&] {
+    while (!is_over) {
+      const PoolUsage usage = pool.usage();
+      wrong += usage.used_bytes > usage.slab_bytes || usage.slab_bytes > usage.budget_bytes;
+      wrong += usage.used_bytes % 1024 != 0 || usage.budget_bytes != 64 * kMiB;
+      has_begun = true;
+    }
+  });
+  while (!has_begun) std::this_thread::yield();
+  for (int round = 0; round < 200; ++round) {
+    std::vector<BlockRef> blocks = acquired(pool, 1024, 300);
+    for (BlockRef& block : acquired(pool, 3 * 1024 * 1024, 3)) blocks.push_back(block);
+  }
+  is_over = true;
+  reader.join();
+  EXPECT_EQ(wrong, 0u);
+  EXPECT_EQ(pool.usage().used_bytes, 0u);
 }
 
 TEST(BlockPool, RefusesABlockBeyondItsBudgetAndStatesTheSizes) {
