@@ -14,6 +14,7 @@ class MeasuringExperts final : public ExpertSource {
  public:
   explicit MeasuringExperts(const PackedModel& model) : model_(model) {}
   std::uint32_t lease_limit() const override { return 1u << 30; }
+  const ResidencyMap& residency() const override { return residency_; }
 
  private:
   void start(LayerId layer, std::span<const std::uint32_t> wanted, FetchOrder) override {
@@ -35,7 +36,10 @@ class MeasuringExperts final : public ExpertSource {
   void stop() override {}
   void release(std::uint32_t) override {}
 
+  static constexpr std::uint32_t kNoRecords = 0;
+
   const PackedModel& model_;
+  const ResidencyMap residency_{{&kNoRecords, 1}};
   LayerId layer_{0};
   std::span<const std::uint32_t> wanted_;
 };

@@ -32,6 +32,7 @@ class ListeningExperts final : public ExpertSource {
   ListeningExperts(std::unique_ptr<ExpertSource> source, Heard& heard)
       : source_(std::move(source)), heard_(heard) {}
   std::uint32_t lease_limit() const override { return 1u << 30; }
+  const ResidencyMap& residency() const override { return source_->residency(); }
   void hint(LayerId layer, std::span<const std::uint32_t> experts, float confidence) override {
     heard_.hints.push_back({layer.index(), {experts.begin(), experts.end()}, confidence});
   }

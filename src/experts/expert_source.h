@@ -10,7 +10,8 @@
 //   while (...) { MF_TRY(std::optional<Lease> lease, fetch.next()); if (!lease) break; ... }
 //
 // Destroying a Fetch cancels the experts that were not returned. Leases may outlive the Fetch but not the
-// source. A source serves one Fetch at a time. One thread at a time. begin() and next() allocate nothing.
+// source. A source serves one Fetch at a time. One thread at a time, except for published_statistics() and
+// residency(), which any thread may read at any time without waiting. begin() and next() allocate nothing.
 
 #include <cstdint>
 #include <optional>
@@ -20,6 +21,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "experts/expert_statistics.h"
+#include "experts/residency_map.h"
 #include "quant/tile16.h"
 
 namespace moeflux {
@@ -66,6 +68,13 @@ class ExpertSource {
 
   const ExpertCounters& counters() const { return counters_; }
   virtual ExpertStatistics statistics() const { return {}; }
+
+  // ---- Any thread ----
+  // The statistics as of a moment between two fetches: the end of the last fetch, or later. So wanted() is
+  // the number of experts that all fetches up to then wanted, and no counter ever decreases.
+  virtual ExpertStatistics published_statistics() const { return {}; }
+  // Which experts are in memory now. Valid as long as the source.
+  virtual const ResidencyMap& residency() const = 0;
 
  protected:
   ExpertSource() = default;

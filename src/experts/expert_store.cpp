@@ -220,6 +220,7 @@ void ExpertStore::wait_until(FunctionRef<bool()> is_over) {
 void ExpertStore::stop() {
   scheduler_.end_fetch();
   error_.reset();
+  publish();
 }
 
 void ExpertStore::release(std::uint32_t slot) { scheduler_.release(slot); }
@@ -228,9 +229,18 @@ void ExpertStore::hint(LayerId layer, std::span<const std::uint32_t> experts, fl
   scheduler_.hint(layer, experts, confidence);
 }
 
-void ExpertStore::forget_hints() { scheduler_.forget_hints(); }
+void ExpertStore::forget_hints() {
+  scheduler_.forget_hints();
+  publish();
+}
 
 void ExpertStore::advance_reads() { pump(std::chrono::nanoseconds(0)); }
+
+// Publishes the statistics, except during a fetch. A sweep may turn a hit of its own into a miss, and a
+// reader must never see a counter decrease.
+void ExpertStore::publish() {
+  if (!scheduler_.is_fetching()) published_.publish(statistics());
+}
 
 ExpertStatistics ExpertStore::statistics() const {
   ExpertStatistics statistics = scheduler_.statistics();
@@ -244,16 +254,20 @@ ExpertStatistics ExpertStore::statistics() const {
 // Collects completions, waiting at most `longest_wait` for the first, and submits the next reads.
 void ExpertStore::pump(std::chrono::nanoseconds longest_wait) {
   std::array<DriveCompletion, kCompletionsAtOnce> completions;
+  bool has_changed = false;
   while (reads_in_flight_ > 0) {
     const std::size_t count = drive_->collect(completions, longest_wait);
     for (const DriveCompletion& completion : std::span(completions).first(count)) ended(completion);
+    has_changed |= count > 0;
     if (count < completions.size()) break;
     longest_wait = std::chrono::nanoseconds(0);
   }
-  submit_reads();
+  has_changed |= submit_reads();
+  if (has_changed) publish();
 }
 
-void ExpertStore::submit_reads() {
+// Returns whether there was one to submit.
+bool ExpertStore::submit_reads() {
   scheduler_.set_guess_window_bytes(guess_window_bytes(rate_));
   bool has_submitted = false;
   while (reads_in_flight_ < reads_.size()) {
@@ -270,6 +284,7 @@ void ExpertStore::submit_reads() {
     has_submitted = true;
   }
   if (has_submitted) drive_->flush();
+  return has_submitted;
 }
 
 // Submits the rest of a read.

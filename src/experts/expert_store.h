@@ -11,7 +11,7 @@
 // layer, expert, file and cause. The slot is freed as soon as no read writes to it, and the next fetch reads
 // the record again. Only complete records are returned.
 //
-// Owns memory and files; the model is used only while opening. One thread at a time. No allocation after
+// Owns memory and files; the model is used only while opening. Threads: as ExpertSource. No allocation after
 // opening.
 
 #include <array>
@@ -25,6 +25,7 @@
 
 #include "base/function_ref.h"
 #include "base/memory/aligned_buffer.h"
+#include "base/published.h"
 #include "base/result.h"
 #include "base/trace.h"
 #include "experts/drive_rate.h"
@@ -73,6 +74,8 @@ class ExpertStore final : public ExpertSource {
   void forget_hints() override;
   void advance_reads() override;
   ExpertStatistics statistics() const override;
+  ExpertStatistics published_statistics() const override { return published_.read(); }
+  const ResidencyMap& residency() const override { return scheduler_.residency(); }
 
   const Drive& drive() const { return *drive_; }
   const std::vector<std::string>& refusals() const { return refusals_; }
@@ -104,9 +107,10 @@ class ExpertStore final : public ExpertSource {
   void stop() override;
   void release(std::uint32_t slot) override;
 
+  void publish();
   void wait_until(FunctionRef<bool()> is_over);
   void pump(std::chrono::nanoseconds longest_wait);
-  void submit_reads();
+  bool submit_reads();
   void submit(std::uint32_t index);
   void ended(const DriveCompletion& completion);
   Status check_bytes(const InFlight& in_flight, const DriveCompletion& completion) const;
@@ -136,8 +140,9 @@ class ExpertStore final : public ExpertSource {
   DriveRate rate_;
   std::uint64_t wanted_ended_ = 0;  // pieces of wanted records that have ended
   std::chrono::nanoseconds waiting_{0};
-  std::optional<Error> error_;  // of the open fetch
-  LayerId layer_{0};            // of the open fetch
+  std::optional<Error> error_;             // of the open fetch
+  LayerId layer_{0};                       // of the open fetch
+  Published<ExpertStatistics> published_;  // see publish()
 
   std::unique_ptr<Drive> drive_;  // destroyed first: it may be writing into the slabs
 };

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <numeric>
+
 #include "base/check.h"
 #include "experts/record_view.h"
 #include "io/parallel_read.h"
@@ -15,10 +17,16 @@ std::uint64_t ResidentExperts::bytes_of(const PackedModel& model) {
 }
 
 Result<std::unique_ptr<ResidentExperts>> ResidentExperts::open(const PackedModel& model) {
-  std::unique_ptr<ResidentExperts> source(new ResidentExperts);
-  source->layers_.resize(model.config().layers.size());
+  const std::size_t layers = model.config().layers.size();
+  std::vector<std::uint32_t> first_record(layers + 1);
+  for (const ExpertFile& file : model.manifest().experts)
+    first_record[file.layer.index() + 1] = static_cast<std::uint32_t>(file.records.size());
+  std::partial_sum(first_record.begin(), first_record.end(), first_record.begin());
+  std::unique_ptr<ResidentExperts> source(new ResidentExperts(first_record));
+  source->layers_.resize(layers);
   for (const ExpertFile& file : model.manifest().experts) {
     Layer& layer = source->layers_[file.layer.index()];
+    layer.first_record = first_record[file.layer.index()];
     MF_TRY(layer.memory, HugeBuffer::create(file.bytes));
     MF_TRY_STATUS(read_in_parallel(model.expert_file(file.layer), 0, layer.memory.bytes()));
     layer.experts.reserve(file.records.size());
@@ -40,6 +48,7 @@ void ResidentExperts::start(LayerId layer, std::span<const std::uint32_t> wanted
 Result<std::optional<ExpertSource::ReadyExpert>> ResidentExperts::next_ready() {
   if (next_ == wanted_.size()) return std::optional<ReadyExpert>();
   const std::uint32_t expert = wanted_[next_++];
+  residency_.set_last_use(layer_->first_record + expert, counters().fetches);
   return std::optional<ReadyExpert>({ExpertId(expert), layer_->experts[expert], expert});
 }
 

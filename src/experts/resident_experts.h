@@ -2,8 +2,8 @@
 // An ExpertSource that holds all experts of a packed model in memory. open() reads them; then every fetch is
 // a hit.
 //
-// For models that fit, and for tests. Owns its memory; the model is used only while opening. One thread at a
-// time.
+// For models that fit, and for tests. Owns its memory; the model is used only while opening. Threads: as
+// ExpertSource.
 
 #include <memory>
 #include <vector>
@@ -23,11 +23,13 @@ class ResidentExperts final : public ExpertSource {
   static Result<std::unique_ptr<ResidentExperts>> open(const PackedModel& model);
 
   std::uint32_t lease_limit() const override { return kNoLimit; }
+  const ResidencyMap& residency() const override { return residency_; }
 
  private:
   static constexpr std::uint32_t kNoLimit = 1u << 30;
 
-  ResidentExperts() = default;
+  explicit ResidentExperts(std::span<const std::uint32_t> first_record)
+      : residency_(first_record, Residency::ready) {}
 
   void start(LayerId layer, std::span<const std::uint32_t> wanted, FetchOrder order) override;
   Result<std::optional<ReadyExpert>> next_ready() override;
@@ -38,8 +40,10 @@ class ResidentExperts final : public ExpertSource {
   struct Layer {
     HugeBuffer memory;
     std::vector<ExpertView> experts;  // by id; empty for a layer without routed experts
+    std::uint32_t first_record = 0;
   };
   std::vector<Layer> layers_;
+  ResidencyMap residency_;
 
   // The current Fetch.
   const Layer* layer_ = nullptr;

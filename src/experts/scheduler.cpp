@@ -26,7 +26,10 @@ void cut(std::uint64_t begin, std::uint64_t end, std::uint64_t piece_bytes, auto
 
 ExpertScheduler::ExpertScheduler(ExpertTable table, const SchedulerOptions& options,
                                  const PolicyMaker& make_policy)
-    : table_(std::move(table)), options_(options), hints_(table_.first_record) {
+    : table_(std::move(table)),
+      options_(options),
+      hints_(table_.first_record),
+      residency_(table_.first_record) {
   MF_REQUIRE(options.piece_bytes >= kPieceAlignment && options.piece_bytes % kPieceAlignment == 0,
              "pieces are whole pages");
   for (const SlabShape& shape : table_.slabs) add_slab(shape);
@@ -197,8 +200,16 @@ void ExpertScheduler::evict(std::uint32_t slot) {
 // Requires: the slot is in no list.
 void ExpertScheduler::free_slot(std::uint32_t slot) {
   slot_of_[occupant(slot).record] = kNoSlot;
+  residency_.set_state(occupant(slot).record, Residency::absent, false);
   slots_[slot].state = FreeSlot{};
   slab_of(slot).free.push_back(links_, slot);
+}
+
+// Called whenever the state or the origin of a slot has changed.
+void ExpertScheduler::show(std::uint32_t slot) {
+  const Occupant& o = occupant(slot);
+  residency_.set_state(o.record, slots_[slot].ready() != nullptr ? Residency::ready : Residency::loading,
+                       is_speculative(o.origin));
 }
 
 void ExpertScheduler::begin_loading(std::uint32_t slot, std::uint32_t record, Origin origin, Want want) {
@@ -207,6 +218,7 @@ void ExpertScheduler::begin_loading(std::uint32_t slot, std::uint32_t record, Or
   slab.free.remove(links_, slot);
   slots_[slot].state = LoadingSlot{.occupant = {.record = record, .origin = origin, .want = want}};
   slot_of_[record] = slot;
+  show(slot);
   ++slab.loading;
   enqueue(slot, want == Want::none ? Queue::guesses : Queue::demand);
 }
@@ -218,6 +230,7 @@ void ExpertScheduler::claim(std::uint32_t slot, Want want) {
   o.want = want;
   if (o.origin == Origin::guess) accounting_.confirm();
   if (o.origin != Origin::sweep) o.origin = Origin::demand;
+  show(slot);
   if (slots_[slot].ready() != nullptr) {
     if (fetch_.order == FetchOrder::ready_first) o.origin = Origin::demand;
     take_from_holder(slot);
@@ -273,6 +286,7 @@ void ExpertScheduler::finish_loading(std::uint32_t slot) {
   --slab_of(slot).loading;
   if (fate == Fate::proceeds) {
     slots_[slot].state = ReadySlot{.occupant = o};
+    show(slot);
     if (o.is_wanted())
       give_to(slot, Holder::fetch);
     else
@@ -336,6 +350,7 @@ std::optional<ExpertScheduler::Ready> ExpertScheduler::next_ready() {
   ReadySlot& s = ready(slot);
   take_from_holder(slot);
   s.last_used = fetches_;
+  residency_.set_last_use(s.occupant.record, fetches_);
   ++s.leases;
   ++fetch_.served;
   if (std::exchange(s.occupant.want, Want::none) == Want::read_ahead)

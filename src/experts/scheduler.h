@@ -18,7 +18,7 @@
 // Reads: wanted records come before guesses. A guess is read only while fewer than guess_window() bytes are
 // in flight, into a free slot or one that the policy evicts, and only while enough guesses are right
 // (experts/guess_accounting.h). A record is read in pieces, gate and up before down. Nothing allocates after
-// construction. One thread at a time.
+// construction. One thread at a time; the residency map may be read by any thread.
 
 #include <cstdint>
 #include <memory>
@@ -34,6 +34,7 @@
 #include "experts/expert_statistics.h"
 #include "experts/guess_accounting.h"
 #include "experts/hint_table.h"
+#include "experts/residency_map.h"
 #include "experts/slot.h"
 #include "experts/slot_list.h"
 
@@ -89,6 +90,7 @@ class ExpertScheduler {
   // `wanted`: ascending, without duplicates, alive until end_fetch(). Requires: no fetch is open.
   void begin_fetch(LayerId layer, std::span<const std::uint32_t> wanted, FetchOrder order);
   bool is_one_ready() const;
+  bool is_fetching() const { return fetch_.is_open; }
   bool has_served_all() const { return fetch_.served == fetch_.wanted.size(); }
   struct Ready {
     ExpertId expert;
@@ -128,6 +130,7 @@ class ExpertScheduler {
   std::uint64_t bytes_in_flight() const { return bytes_in_flight_; }
 
   ExpertStatistics statistics() const;
+  const ResidencyMap& residency() const { return residency_; }
   const ExpertTable& table() const { return table_; }
   std::uint32_t slots() const { return static_cast<std::uint32_t>(slots_.size()); }
 
@@ -191,6 +194,8 @@ class ExpertScheduler {
   bool may_evict_for_guess(const ReadySlot& slot) const;
   void evict(std::uint32_t slot);
   void free_slot(std::uint32_t slot);
+  void show(std::uint32_t slot);
+  bool is_shown(std::uint32_t record) const;
   void begin_loading(std::uint32_t slot, std::uint32_t record, Origin origin, Want want = Want::none);
   void claim(std::uint32_t slot, Want want);
   void claim_at_begin(std::uint32_t slot);
@@ -235,6 +240,7 @@ class ExpertScheduler {
   GuessAccounting accounting_;
   std::uint32_t next_fill_ = 0;  // record
 
+  ResidencyMap residency_;       // shows slots_; see show()
   ExpertStatistics statistics_;  // without those of accounting_
 };
 

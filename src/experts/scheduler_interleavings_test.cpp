@@ -1,6 +1,6 @@
 // Ten thousand random runs of a scheduler. Reads end in any order, fail or are late; fetches are dropped
-// half-way; hints come and go. Only records that were read completely are handed out, and every fetch is
-// served.
+// half-way; hints come and go. Only records that were read completely are handed out, every fetch is served,
+// and after every event the residency map shows what the run knows of every record.
 
 #include <gtest/gtest.h>
 
@@ -51,7 +51,7 @@ class RandomRun {
     release_some(true);
     submit();
     while (!in_flight_.empty()) end_one();
-    EXPECT_EQ(scheduler_->find_inconsistency(), "");
+    check();
     EXPECT_EQ(scheduler_->bytes_in_flight(), 0u);
   }
 
@@ -65,19 +65,42 @@ class RandomRun {
     return std::uniform_int_distribution<std::uint32_t>(least, most)(random_);
   }
 
+  ExpertResidency residency_of(std::uint32_t record) const {
+    std::uint32_t layer = 0;
+    while (table_.first_record[layer + 1] <= record) ++layer;
+    return scheduler_->residency().of(LayerId(layer), ExpertId(record - table_.first_record[layer]));
+  }
+  std::uint32_t record_of(const PieceRead& read) const {
+    return table_.first_record[read.record.layer.index()] + read.record.expert.index();
+  }
+
+  void check() const {
+    EXPECT_EQ(scheduler_->find_inconsistency(), "");
+    for (const auto& [tag, read] : in_flight_)
+      EXPECT_EQ(residency_of(record_of(read)).state, Residency::loading);
+    for (const Held& held : leases_) EXPECT_EQ(residency_of(held.record).state, Residency::ready);
+    std::size_t in_slots = 0;
+    for (std::uint32_t record = 0; record < table_.slab_of.size(); ++record) {
+      const ExpertResidency found = residency_of(record);
+      const auto used = last_use_.find(record);
+      EXPECT_EQ(found.last_use, used == last_use_.end() ? 0 : used->second);
+      in_slots += found.state != Residency::absent;
+    }
+    EXPECT_LE(in_slots, scheduler_->slots());
+  }
+
   void submit() {
     const std::uint32_t depth = draw(1, 20);
     while (in_flight_.size() < depth) {
       const auto read = scheduler_->next_read();
       if (!read) break;
-      const std::uint32_t record =
-          table_.first_record[read->record.layer.index()] + read->record.expert.index();
+      const std::uint32_t record = record_of(*read);
       for (const Held& held : leases_)
         EXPECT_NE(held.slot, read->slot) << "a leased slot must not be read into";
       if (read->offset == 0) content_[read->slot] = {record, 0};  // the first piece of a record
       EXPECT_TRUE(in_flight_.emplace(read->tag, *read).second) << "a tag must be in flight once";
     }
-    EXPECT_EQ(scheduler_->find_inconsistency(), "");
+    check();
   }
 
   void end_one() {
@@ -89,7 +112,7 @@ class RandomRun {
     if (!fails) content_[read.slot].bytes += read.bytes;
     if (fails && scheduler_->is_wanted(read.tag)) has_failed_ = true;
     scheduler_->complete(read.tag, !fails);
-    EXPECT_EQ(scheduler_->find_inconsistency(), "");
+    check();
   }
 
   void release_some(bool all) {
@@ -98,6 +121,7 @@ class RandomRun {
       EXPECT_EQ(content_[leases_[which].slot].record, leases_[which].record) << "a leased record must stay";
       scheduler_->release(leases_[which].slot);
       leases_.erase(leases_.begin() + static_cast<std::ptrdiff_t>(which));
+      check();
     }
   }
 
@@ -108,6 +132,7 @@ class RandomRun {
       if (draw(0, 2) == 0) experts.push_back(i);
     std::ranges::shuffle(experts, random_);
     scheduler_->hint(LayerId(layer), experts, draw(0, 1) == 0 ? 1.0F : 0.3F);
+    check();
   }
 
   std::uint32_t count_of(std::uint32_t layer) const {
@@ -123,7 +148,8 @@ class RandomRun {
     const FetchOrder order = draw(0, 1) == 0 ? FetchOrder::ready_first : FetchOrder::ascending;
     has_failed_ = false;
     scheduler_->begin_fetch(LayerId(layer), wanted_, order);
-    EXPECT_EQ(scheduler_->find_inconsistency(), "");
+    ++fetches_;
+    check();
     std::vector<std::uint32_t> taken;
     const bool drops = draw(0, 5) == 0;
     int patience = 10'000;
@@ -143,6 +169,8 @@ class RandomRun {
         EXPECT_EQ(content.bytes, table_.slabs[table_.slab_of[record]].record_bytes)
             << "the record must be complete";
         leases_.push_back({ready->slot, record});
+        last_use_[record] = fetches_;
+        check();
       }
     }
     EXPECT_GT(patience, 0) << "the fetch waits forever";
@@ -156,7 +184,7 @@ class RandomRun {
     }
     scheduler_->end_fetch();
     if (draw(0, 1) == 0) release_some(true);  // leases may outlive their fetch
-    EXPECT_EQ(scheduler_->find_inconsistency(), "");
+    check();
   }
 
   struct Content {
@@ -170,6 +198,8 @@ class RandomRun {
   std::map<std::uint64_t, PieceRead> in_flight_;
   std::map<std::uint32_t, Content> content_;
   std::vector<Held> leases_;
+  std::map<std::uint32_t, std::uint64_t> last_use_;  // of records, in fetches
+  std::uint64_t fetches_ = 0;
   std::vector<std::uint32_t> wanted_;
   bool can_fail_ = false, has_failed_ = false;
 };

@@ -246,6 +246,17 @@ void ExpertScheduler::complete(std::uint64_t tag, bool succeeded) {
   if (s.fate != Fate::proceeds || s.submitted == slab.pieces.size()) finish_loading(slot);
 }
 
+bool ExpertScheduler::is_shown(std::uint32_t record) const {
+  const ExpertKey key = key_of(record);
+  const ExpertResidency shown = residency_.of(key.layer, key.expert);
+  const std::uint32_t slot = slot_of_[record];
+  if (slot == kNoSlot) return shown.state == Residency::absent && !shown.is_speculative;
+  if (shown.is_speculative != is_speculative(occupant(slot).origin)) return false;
+  const ReadySlot* const s = slots_[slot].ready();
+  if (s == nullptr) return shown.state == Residency::loading;
+  return shown.state == Residency::ready && (s->last_used == 0 || s->last_used == shown.last_use);
+}
+
 std::string_view ExpertScheduler::find_inconsistency() const {
   std::uint64_t in_flight = 0;
   std::uint32_t guesses = 0, occupied = 0;
@@ -270,6 +281,8 @@ std::string_view ExpertScheduler::find_inconsistency() const {
       hinted_count[slots_[i].slab] += r->holder == Holder::hint;
     }
   }
+  for (std::uint32_t record = 0; record < slot_of_.size(); ++record)
+    if (!is_shown(record)) return "the residency map shows the slots";
   const auto records = slot_of_.size() - static_cast<std::size_t>(std::ranges::count(slot_of_, kNoSlot));
   if (records != occupied) return "a record has a slot if and only if a slot has the record";
   for (std::size_t i = 0; i < slabs_.size(); ++i) {

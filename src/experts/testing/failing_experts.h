@@ -41,6 +41,7 @@ class FailingExperts final : public ExpertSource {
       : source_(std::move(source)), control_(control) {}
 
   std::uint32_t lease_limit() const override { return control_.lease_limit; }
+  const ResidencyMap& residency() const override { return source_->residency(); }
 
  private:
   bool fails_now() {

@@ -13,6 +13,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -40,6 +41,9 @@ class VirtualRun {
   VirtualRun(ExpertScheduler& scheduler, const SimulatedDriveSpeed& speed, const VirtualWork& work)
       : scheduler_(scheduler), drive_(speed), speed_(speed), work_(work) {}
 
+  // Calls `check` after every event of the scheduler.
+  void after_every_event(std::function<void()> check) { check_ = std::move(check); }
+
   // `bound` is the time without guesses: the layers up to their routers, then the longer of reading and
   // computing what is in memory, then computing what was read.
   struct Step {
@@ -54,14 +58,17 @@ class VirtualRun {
     const VirtualTime begin = now_;
     for (std::uint32_t layer = 0; layer < wanted.size(); ++layer) {
       if (guess) guess(token, layer, scheduler_);
+      check_();
       compute(work_.before_router);
       const ExpertStatistics before = scheduler_.statistics();
       scheduler_.begin_fetch(LayerId(layer), wanted[layer], FetchOrder::ready_first);
       const ExpertStatistics found = scheduler_.statistics() - before;
+      check_();
       advance_reads();
       compute(work_.shared);
       visit_all();
       scheduler_.end_fetch();
+      check_();
 
       const auto here = static_cast<std::int64_t>(found.hits);
       const auto missed = static_cast<std::int64_t>(found.misses + found.late);
@@ -96,11 +103,13 @@ class VirtualRun {
     while (!in_flight_.empty() && in_flight_.front().end <= now_) {
       rate_.completed(now_, scheduler_.piece_of(in_flight_.front().tag).bytes);
       scheduler_.complete(in_flight_.front().tag, true);
+      check_();
       in_flight_.pop_front();
     }
     scheduler_.set_guess_window_bytes(guess_window_bytes(rate_));
     while (in_flight_.size() < kDepth) {
       const std::optional<PieceRead> read = scheduler_.next_read();
+      check_();
       if (!read) break;
       rate_.submitted(now_, read->bytes);
       in_flight_.push_back({read->tag, drive_.submit(now_, read->bytes)});
@@ -126,6 +135,7 @@ class VirtualRun {
         const auto ready = scheduler_.next_ready();
         if (!ready) break;
         leases[count++] = ready->slot;
+        check_();
       }
       if (count == 0) {
         MF_REQUIRE(!in_flight_.empty(), "a fetch that waits has a read in flight");
@@ -134,7 +144,10 @@ class VirtualRun {
         continue;
       }
       compute(static_cast<std::int64_t>(count) * work_.expert);
-      for (std::size_t i = 0; i < count; ++i) scheduler_.release(leases[i]);
+      for (std::size_t i = 0; i < count; ++i) {
+        scheduler_.release(leases[i]);
+        check_();
+      }
       advance_reads();
     }
   }
@@ -147,6 +160,7 @@ class VirtualRun {
   SimulatedDriveSpeed speed_;
   VirtualWork work_;
   VirtualTime now_{0};
+  std::function<void()> check_ = [] {};
   std::deque<InFlight> in_flight_;  // in the order in which they end
 };
 
