@@ -150,7 +150,9 @@ Status Engine::make_executor() {
   MF_TRY(Workspace workspace, Workspace::create(memory_plan_.workspace_bytes));
   ops_ = std::make_unique<CpuOps>(pool_, *kernels_, std::move(workspace), options_.precision);
   outcomes_.resize(options_.step_rows);  // the most segments of a step
-  return open_experts();
+  MF_TRY_STATUS(open_experts());
+  observed_experts_ = experts_.get();
+  return {};
 }
 
 Result<Session> Engine::new_session() {
@@ -240,6 +242,7 @@ Result<StepStatistics> Engine::begin_and_run(std::span<const Segment> batch, std
       statistics =
           std::move(statistics).error().during(fmt::format("segment {}", first_failure() - outcomes.begin()));
   }
+  count(statistics);
   for (std::size_t i = 0; i < batch.size(); ++i)
     if (!statistics || !outcomes[i]) batch[i].session->state_.abandon();
   return statistics;

@@ -16,10 +16,12 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/published.h"
 #include "base/result.h"
 #include "base/thread_annotations.h"
 #include "base/thread_pool.h"
 #include "engine/batch.h"
+#include "engine/engine_statistics.h"
 #include "engine/memory_plan.h"
 #include "engine/options.h"
 #include "io/file_system.h"
@@ -59,8 +61,13 @@ class Engine : public std::enable_shared_from_this<Engine> {
   const StreamingReport& streaming() const { return streaming_; }
   // The bytes of resident.bin.
   std::span<const std::byte> resident_weights() const { return weights_.bytes(); }
-  // Since the engine was opened. Waits for a running step.
-  ExpertStatistics expert_statistics() MF_EXCLUDES(mutex_);
+
+  // ---- At any time, from any thread, without waiting for a running step ----
+  // Since the engine was opened, as of a moment between two layers of a step; see ExpertSource.
+  ExpertStatistics expert_statistics() const;
+  // Which experts are in memory. If they all are from the start, all are ready.
+  const ResidencyMap& residency() const;
+  EngineStatistics statistics() const;
 
   Result<Session> new_session();
 
@@ -113,6 +120,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
                                        Commit commit, const StepOptions& options) MF_REQUIRES(mutex_);
   Result<StepStatistics> run(std::span<const Segment> batch, std::span<Status> outcomes, Commit commit,
                              const StepOptions& options) MF_REQUIRES(mutex_);
+  void count(const Result<StepStatistics>& step) MF_REQUIRES(mutex_);
 
   // A step with the engine's own options; Step::options is not set.
   Step step_over(Ops& ops, ExpertSource& experts, std::span<const StepSegment> segments) const;
@@ -148,6 +156,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::vector<Status> outcomes_ MF_GUARDED_BY(mutex_);  // of the segments of step()
   std::unique_ptr<CpuOps> ops_ MF_GUARDED_BY(mutex_);
   std::unique_ptr<ExpertSource> experts_ MF_GUARDED_BY(mutex_);
+  const ExpertSource* observed_experts_ = nullptr;  // experts_, for what any thread may read of it
+  Published<StepTotals> totals_;                    // written with mutex_ held
 };
 
 }  // namespace moeflux

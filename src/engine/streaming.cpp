@@ -99,11 +99,6 @@ Status Engine::open_experts() {
   return {};
 }
 
-ExpertStatistics Engine::expert_statistics() {
-  const Lock lock(mutex_);
-  return experts_->statistics();
-}
-
 // Hints the experts that each session's last token chose, for layers that the step does not sweep.
 void Engine::hint_experts(const Step& step) const {
   if (!options_.prefetches) return;
