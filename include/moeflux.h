@@ -9,8 +9,9 @@
  *                               engine with one session.
  *
  * Threads: a process may have any number of engines, sessions and contexts. An engine is thread-safe and runs
- * its steps one after another. A session or a context is for one thread at a time. There is no global state;
- * the message of mf_last_error(NULL) belongs to the thread.
+ * its steps one after another; the functions mf_engine_get_* never wait for a step. A session or a context is
+ * for one thread at a time. There is no global state; the message of mf_last_error(NULL) belongs to the
+ * thread.
  * Ownership: the caller owns every buffer that it passes, and no call keeps a pointer to one. Each handle is
  * released by its own _close or _free, in any order: a session keeps what it needs of its engine alive.
  * Failures: no call throws, prints or reads the environment. A call that fails has changed nothing, unless
@@ -146,7 +147,8 @@ MF_API mf_status mf_engine_get_info(const mf_engine* engine, mf_engine_info* inf
 /* The end token at `index`, or -1 past the last. Any of them ends a text. */
 MF_API int32_t mf_engine_end_token(const mf_engine* engine, uint32_t index);
 
-/* Counters of expert streaming since the engine was opened. For an interval, subtract two of them. */
+/* Counters of expert streaming since the engine was opened. None decreases; for an interval, subtract two of
+ * them. */
 typedef struct mf_expert_statistics {
   uint32_t struct_size; /* set by the caller; at most this many bytes are written */
   uint32_t reserved;
@@ -172,9 +174,57 @@ typedef struct mf_expert_statistics {
   uint64_t reading_ns; /* time with at least one read in flight, as far as the engine observed it */
 } mf_expert_statistics;
 
-/* Waits for the running step, if there is one. */
+/* Any thread may call this and the next two functions at any time, also from the observers of a step and the
+ * callback of mf_generate. They never wait for a step.
+ * All counters are of one moment, at which no layer was running its experts. While a layer of a step runs
+ * them, that is the moment before it began. */
 MF_API mf_status mf_engine_get_expert_statistics(const mf_engine* engine, mf_expert_statistics* statistics,
                                                  mf_message* why);
+
+/* The steps since the engine was opened, and the memory that the states of sessions take now. */
+typedef struct mf_engine_statistics {
+  uint32_t struct_size; /* set by the caller; at most this many bytes are written */
+  uint32_t reserved;
+
+  uint64_t steps;           /* that succeeded */
+  uint64_t rows;            /* tokens of these steps, over all sessions */
+  uint64_t failed_steps;    /* that had no effect, without those that were refused before any work */
+  uint64_t cancelled_steps; /* by mf_cancel */
+  uint64_t stepping_ns;     /* time of the steps that succeeded */
+
+  /* Keys, values and recurrent states of all sessions and their checkpoints. Memory that sessions share
+   * counts once. */
+  uint64_t kv_used_bytes;
+  uint64_t kv_allocated_bytes; /* with free blocks; this is what the budget limits */
+  uint64_t kv_budget_bytes;    /* 0: no limit */
+} mf_engine_statistics;
+
+MF_API mf_status mf_engine_get_statistics(const mf_engine* engine, mf_engine_statistics* statistics,
+                                          mf_message* why);
+
+typedef enum mf_expert_state {
+  MF_EXPERT_ABSENT = 0,
+  MF_EXPERT_LOADING = 1, /* is being read */
+  MF_EXPERT_READY = 2    /* in memory */
+} mf_expert_state;
+
+/* One routed expert. This struct does not change. */
+typedef struct mf_expert_residency {
+  uint32_t layer, expert;
+  mf_expert_state state;
+  uint32_t prefetched; /* nonzero: was read ahead, and no layer has needed it since */
+  /* When a layer used the expert last, also if it is absent by now; 0: never. The number counts the runs of
+   * all layers: it is the same for the experts that a layer used in one step, and larger for a later use. */
+  uint64_t last_use;
+} mf_expert_residency;
+
+/* Which experts are in memory now: one entry per routed expert of the model, by layer, then by number. *count
+ * is the number of entries, mf_engine_info.expert_records. If it is above `room`, the call fails with
+ * MF_BUFFER_TOO_SMALL and writes *count alone.
+ * Each entry is of one moment. Two entries are read one after the other: if a step evicts one expert for
+ * another meanwhile, both may be ready. */
+MF_API mf_status mf_engine_get_residency(const mf_engine* engine, mf_expert_residency* experts, size_t room,
+                                         size_t* count, mf_message* why);
 
 /* ---- Steps --------------------------------------------------------------------------------------------- */
 
@@ -194,8 +244,8 @@ typedef enum mf_step_point {
 MF_API const char* mf_step_point_name(mf_step_point point);
 
 /* Called on the thread that runs the step. `values` is [rows][cols], has the rows of the whole batch and is
- * valid during the call only. Observers change no bit of the results. They must not throw and must not call
- * into the engine that they observe. */
+ * valid during the call only. Observers change no bit of the results. They must not throw, and of the engine
+ * that they observe they may call mf_engine_get_* alone. */
 typedef void (*mf_step_observer)(void* user, mf_step_point point, uint32_t layer, const float* values,
                                  uint32_t rows, uint32_t cols);
 /* The router's choices: `experts` and `weights` are [rows][experts_per_token], ids ascend within a row. */
@@ -353,7 +403,7 @@ typedef struct mf_event {
 } mf_event;
 
 /* Called on the thread of mf_generate. Return nonzero to stop the generation. It must not throw and must not
- * call into the session or its engine. */
+ * call into the session or its engine, except mf_engine_get_*. */
 typedef int (*mf_event_callback)(void* user, const mf_event* event);
 
 typedef struct mf_generate_options {

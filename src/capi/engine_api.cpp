@@ -22,6 +22,7 @@ namespace {
 constexpr std::size_t kFirstEngineOptions = offsetof(mf_engine_options, expert_cache_bytes);
 constexpr std::size_t kFirstEngineInfo = offsetof(mf_engine_info, expert_slots);
 constexpr std::size_t kFirstExpertStatistics = sizeof(mf_expert_statistics);
+constexpr std::size_t kFirstEngineStatistics = sizeof(mf_engine_statistics);
 constexpr std::size_t kFirstStepOptions = offsetof(mf_step_options, replace_residual);
 
 // A new StepPoint does not compile until it has a number in moeflux.h.
@@ -91,6 +92,39 @@ mf_expert_statistics statistics_of(const ExpertStatistics& found) {
   MF_EXPERT_TIMES(MF_TIME)
 #undef MF_TIME
   return statistics;
+}
+
+mf_engine_statistics statistics_of(const EngineStatistics& found) {
+  mf_engine_statistics statistics{};
+  statistics.steps = found.steps.steps;
+  statistics.rows = found.steps.rows;
+  statistics.failed_steps = found.steps.failed;
+  statistics.cancelled_steps = found.steps.cancelled;
+  statistics.stepping_ns = static_cast<std::uint64_t>(found.steps.took.count());
+  statistics.kv_used_bytes = found.states.used_bytes;
+  statistics.kv_allocated_bytes = found.states.slab_bytes;
+  if (found.states.budget_bytes != BlockPool::kNoBudget)
+    statistics.kv_budget_bytes = found.states.budget_bytes;
+  return statistics;
+}
+
+// A new Residency does not compile until it has a number in moeflux.h.
+mf_expert_state state_of(Residency state) {
+  switch (state) {
+    case Residency::absent: return MF_EXPERT_ABSENT;
+    case Residency::loading: return MF_EXPERT_LOADING;
+    case Residency::ready: return MF_EXPERT_READY;
+  }
+  return MF_EXPERT_ABSENT;
+}
+
+// Requires: `out` has room for every record.
+void copy_out(const ResidencyMap& map, mf_expert_residency* out) {
+  for (std::uint32_t layer = 0; layer < map.layers(); ++layer)
+    for (std::uint32_t expert = 0; expert < map.experts(LayerId(layer)); ++expert) {
+      const ExpertResidency found = map.of(LayerId(layer), ExpertId(expert));
+      *out++ = {layer, expert, state_of(found.state), found.is_speculative ? 1u : 0u, found.last_use};
+    }
 }
 
 // Fills the caller's struct with `found`, up to the size that the caller knows.
@@ -232,6 +266,33 @@ mf_status mf_engine_get_expert_statistics(const mf_engine* engine, mf_expert_sta
     if (statistics == nullptr) return null_argument("statistics");
     return copy_out(statistics_of(engine->engine->expert_statistics()), "mf_expert_statistics",
                     kFirstExpertStatistics, statistics);
+  });
+}
+
+mf_status mf_engine_get_statistics(const mf_engine* engine, mf_engine_statistics* statistics,
+                                   mf_message* why) {
+  return at_boundary(why, [&]() -> Status {
+    if (engine == nullptr) return null_argument("engine");
+    if (statistics == nullptr) return null_argument("statistics");
+    return copy_out(statistics_of(engine->engine->statistics()), "mf_engine_statistics",
+                    kFirstEngineStatistics, statistics);
+  });
+}
+
+mf_status mf_engine_get_residency(const mf_engine* engine, mf_expert_residency* experts, size_t room,
+                                  size_t* count, mf_message* why) {
+  return at_boundary(why, [&]() -> Status {
+    if (count == nullptr) return null_argument("count");
+    *count = 0;
+    if (engine == nullptr) return null_argument("engine");
+    if (experts == nullptr && room > 0) return null_argument("experts");
+    const ResidencyMap& map = engine->engine->residency();
+    *count = map.records();
+    if (*count > room)
+      return Error(ErrorCode::buffer_too_small,
+                   fmt::format("there is room for {} experts, and there are {}", room, *count));
+    copy_out(map, experts);
+    return {};
   });
 }
 

@@ -75,6 +75,27 @@ static mf_expert_statistics expert_statistics(const mf_engine* engine) {
   return statistics;
 }
 
+static mf_engine_statistics engine_statistics(const mf_engine* engine) {
+  mf_engine_statistics statistics;
+  memset(&statistics, 0x55, sizeof statistics);
+  statistics.struct_size = sizeof statistics;
+  EXPECT_OK(mf_engine_get_statistics(engine, &statistics, &why));
+  EXPECT(statistics.struct_size == sizeof statistics && statistics.reserved == 0);
+  EXPECT(statistics.kv_used_bytes <= statistics.kv_allocated_bytes);
+  return statistics;
+}
+
+enum { kMostExperts = 256 };
+
+static uint32_t experts_in_state(const mf_engine* engine, mf_expert_state state) {
+  mf_expert_residency experts[kMostExperts];
+  size_t count = 0;
+  EXPECT_OK(mf_engine_get_residency(engine, experts, kMostExperts, &count, &why));
+  uint32_t found = 0;
+  for (size_t i = 0; i < count; ++i) found += experts[i].state == state;
+  return found;
+}
+
 /* A prompt, then single tokens: prefetch guesses from the token before. */
 static void run_tokens(mf_engine* engine, float* logits) {
   mf_session* const session = open_session(engine);
@@ -142,6 +163,114 @@ static void streamed_experts_give_the_logits_of_held_ones(const char* model) {
   free(streamed);
 }
 
+/* Observers run on the thread of the step, in the middle of it: a function that waited for the step would not
+ * return. */
+typedef struct seen {
+  const mf_engine* engine;
+  uint32_t layers, uses;
+} seen;
+
+static void read_everything_during_a_step(void* user, uint32_t layer, const uint32_t* chosen,
+                                          const float* weights, uint32_t rows, uint32_t experts_per_token) {
+  seen* const all = (seen*)user;
+  (void)weights;
+  EXPECT(rows == 1 && chosen[0] < kMostExperts);
+  /* The experts of the layers before. */
+  const mf_expert_statistics statistics = expert_statistics(all->engine);
+  EXPECT(statistics.hits + statistics.misses + statistics.late == (uint64_t)all->layers * experts_per_token);
+  EXPECT(engine_statistics(all->engine).steps == 0 && engine_statistics(all->engine).kv_used_bytes > 0);
+  mf_expert_residency experts[kMostExperts];
+  size_t count = 0;
+  EXPECT_OK(mf_engine_get_residency(all->engine, experts, kMostExperts, &count, &why));
+  for (size_t i = 0; i < count; ++i) {
+    EXPECT(experts[i].last_use <= all->layers);
+    if (experts[i].last_use > 0) EXPECT(experts[i].layer < layer);
+    if (experts[i].last_use > 0 && experts[i].last_use == all->layers) all->uses += 1;
+  }
+  all->layers += 1;
+}
+
+static void statistics_and_residency_are_read_at_any_time(const char* model, uint32_t moe_layers) {
+  const mf_engine_options options = streaming_options(model, "pread", MF_PREFETCH_OFF);
+  mf_engine* engine = NULL;
+  EXPECT_OK(mf_engine_open(&options, &engine, &why));
+  mf_engine_info info;
+  memset(&info, 0, sizeof info);
+  info.struct_size = sizeof info;
+  EXPECT_OK(mf_engine_get_info(engine, &info, &why));
+
+  mf_expert_residency experts[kMostExperts];
+  size_t count = 0;
+  EXPECT_OK(mf_engine_get_residency(engine, experts, kMostExperts, &count, &why));
+  EXPECT(count == info.expert_records && count % moe_layers == 0);
+  for (size_t i = 0; i < count; ++i) {
+    EXPECT(experts[i].expert == i % (count / moe_layers) && experts[i].layer < info.layers);
+    EXPECT(experts[i].state == MF_EXPERT_ABSENT && experts[i].prefetched == 0 && experts[i].last_use == 0);
+    if (i > 0) EXPECT(experts[i].layer >= experts[i - 1].layer);
+  }
+
+  seen all = {NULL, 0, 0};
+  all.engine = engine;
+  mf_step_options step;
+  memset(&step, 0, sizeof step);
+  step.struct_size = sizeof step;
+  step.route_observer = read_everything_during_a_step;
+  step.user = &all;
+  mf_session* const session = open_session(engine);
+  EXPECT_OK(mf_session_extend(session, ids, 1, NULL, &step, &why));
+  EXPECT(all.layers == moe_layers && all.uses == (moe_layers - 1) * info.experts_per_token);
+
+  EXPECT_OK(mf_session_extend(session, ids + 1, 9, NULL, NULL, &why));
+  EXPECT(experts_in_state(engine, MF_EXPERT_LOADING) == 0);
+  EXPECT(experts_in_state(engine, MF_EXPERT_READY) <= info.expert_slots);
+  EXPECT(experts_in_state(engine, MF_EXPERT_READY) > 0 && experts_in_state(engine, MF_EXPERT_ABSENT) > 0);
+  const mf_engine_statistics two = engine_statistics(engine);
+  EXPECT(two.steps == 2 && two.rows == 10 && two.failed_steps == 0 && two.cancelled_steps == 0);
+  EXPECT(two.stepping_ns > 0 && two.kv_used_bytes > 0);
+
+  mf_cancel* const cancel = mf_cancel_new();
+  mf_cancel_request(cancel);
+  step.route_observer = NULL;
+  step.cancel = cancel;
+  EXPECT_STATUS(mf_session_extend(session, ids + 10, 1, NULL, &step, &why), MF_CANCELLED, NULL);
+  EXPECT(engine_statistics(engine).cancelled_steps == 1 && engine_statistics(engine).steps == 2);
+  mf_cancel_free(cancel);
+  mf_session_close(session);
+  EXPECT(engine_statistics(engine).kv_used_bytes == 0);
+  mf_engine_close(engine);
+}
+
+static void statistics_and_residency_need_room(const char* model) {
+  mf_engine_options options = engine_options(model);
+  options.kv_budget_bytes = 1 << 26;
+  mf_engine* engine = NULL;
+  EXPECT_OK(mf_engine_open(&options, &engine, &why));
+  EXPECT(engine_statistics(engine).kv_budget_bytes == 1 << 26);
+  mf_engine_statistics statistics;
+  memset(&statistics, 0, sizeof statistics);
+  EXPECT_STATUS(mf_engine_get_statistics(engine, &statistics, &why), MF_INVALID_ARGUMENT, "struct_size");
+  EXPECT_STATUS(mf_engine_get_statistics(engine, NULL, &why), MF_INVALID_ARGUMENT, "statistics");
+  EXPECT_STATUS(mf_engine_get_statistics(NULL, &statistics, &why), MF_INVALID_ARGUMENT, "engine");
+
+  mf_expert_residency experts[kMostExperts];
+  size_t count = 0;
+  EXPECT_STATUS(mf_engine_get_residency(engine, NULL, 0, &count, &why), MF_BUFFER_TOO_SMALL, "experts");
+  EXPECT(count > 1 && count <= kMostExperts);
+  const size_t needed = count;
+  memset(experts, 0x55, sizeof experts);
+  EXPECT_STATUS(mf_engine_get_residency(engine, experts, needed - 1, &count, &why), MF_BUFFER_TOO_SMALL,
+                NULL);
+  EXPECT(count == needed && experts[0].layer == 0x55555555);
+  EXPECT_OK(mf_engine_get_residency(engine, experts, needed, &count, &why));
+  EXPECT(count == needed && experts[needed - 1].layer < 8);
+  EXPECT(needed == kMostExperts || experts[needed].layer == 0x55555555);
+  EXPECT_STATUS(mf_engine_get_residency(engine, experts, needed, NULL, &why), MF_INVALID_ARGUMENT, "count");
+  EXPECT_STATUS(mf_engine_get_residency(engine, NULL, needed, &count, &why), MF_INVALID_ARGUMENT, "experts");
+  EXPECT_STATUS(mf_engine_get_residency(NULL, experts, needed, &count, &why), MF_INVALID_ARGUMENT, "engine");
+  EXPECT(count == 0);
+  mf_engine_close(engine);
+}
+
 /* Writes zeros over a model's experts, or cuts them off. */
 static void spoil_experts(const char* model, int cut_off) {
   for (int layer = 0; layer < 8; ++layer) {
@@ -170,6 +299,7 @@ static void an_expert_that_cannot_be_read_is_a_failure_with_a_reason(const char*
                   cut_off ? "cut off" : "changed since it was opened");
     EXPECT(strstr(why.text, "reading expert") != NULL && strstr(why.text, "/experts/layer_") != NULL);
     EXPECT(mf_session_position(session) == 10);
+    EXPECT(engine_statistics(engine).failed_steps == (uint64_t)cut_off + 1);
   }
   mf_session_close(session);
   mf_engine_close(engine);
@@ -187,6 +317,10 @@ int main(int count, char** arguments) {
   streaming_options_that_make_no_sense_are_refused(arguments[1]);
   streamed_experts_give_the_logits_of_held_ones(arguments[1]);
   streamed_experts_give_the_logits_of_held_ones(arguments[2]);
+  statistics_and_residency_are_read_at_any_time(arguments[1], 8);
+  statistics_and_residency_are_read_at_any_time(arguments[2], 3);
+  statistics_and_residency_need_room(arguments[1]);
+  statistics_and_residency_need_room(arguments[2]);
   an_expert_that_cannot_be_read_is_a_failure_with_a_reason(arguments[3]);
   printf("experts were streamed, and failures told\n");
   return 0;
