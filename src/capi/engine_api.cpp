@@ -12,7 +12,7 @@
 #include "base/overloaded.h"
 #include "capi/boundary.h"
 #include "capi/handles.h"
-#include "engine/option_table.h"
+#include "engine/options/option_table.h"
 #include "io/posix_file_system.h"
 
 namespace moeflux {

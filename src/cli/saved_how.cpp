@@ -4,7 +4,7 @@
 
 #include <string_view>
 
-#include "engine/option_text.h"
+#include "engine/options/option_text.h"
 #include "ops/ops.h"
 #include "quant/kv_dtype.h"
 

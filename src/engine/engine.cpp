@@ -234,7 +234,9 @@ Result<StepStatistics> Engine::begin_and_run(std::span<const Segment> batch, std
   for (std::size_t i = 0; i < batch.size() && goes_on(); ++i)
     if (outcomes[i]) outcomes[i] = begin(batch[i]);
   Result<StepStatistics> statistics = StepStatistics();
-  if (goes_on()) statistics = run(batch, outcomes, commit, options);
+  const bool runs =
+      goes_on() && std::ranges::any_of(outcomes, [](const Status& outcome) { return outcome.has_value(); });
+  if (runs) statistics = run(batch, outcomes, commit, options);
   if (options_.after_step) options_.after_step();
   if (commit == Commit::all_or_none && first_failure() != outcomes.end()) {
     statistics = first_failure()->error();
@@ -242,7 +244,7 @@ Result<StepStatistics> Engine::begin_and_run(std::span<const Segment> batch, std
       statistics =
           std::move(statistics).error().during(fmt::format("segment {}", first_failure() - outcomes.begin()));
   }
-  count(statistics);
+  if (runs) count(statistics);
   for (std::size_t i = 0; i < batch.size(); ++i)
     if (!statistics || !outcomes[i]) batch[i].session->state_.abandon();
   return statistics;
@@ -303,13 +305,11 @@ Result<StepStatistics> Engine::run(std::span<const Segment> batch, std::span<Sta
                        .outcome = &outcomes[i]};
     rows += segments[count++].rows();
   }
-  if (!segments.empty()) {
-    Step step = step_over(ops, *experts_, segments);
-    step.options = options;
-    step.all_or_none = commit == Commit::all_or_none;
-    hint_experts(step);
-    MF_TRY_STATUS(forward(step, segments));
-  }
+  Step step = step_over(ops, *experts_, segments);
+  step.options = options;
+  step.all_or_none = commit == Commit::all_or_none;
+  hint_experts(step);
+  MF_TRY_STATUS(forward(step, segments));
   for (std::size_t i = 0; i < batch.size(); ++i)
     if (outcomes[i]) batch[i].session->state_.commit();
 

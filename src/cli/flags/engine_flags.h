@@ -2,7 +2,7 @@
 // The engine's options on the command line.
 //
 // The parser, the help and, through the long names, the MOEFLUX_ARG_* variables follow from the rows of
-// engine/option_table.h. Plain values; pure functions.
+// engine/options/option_table.h. Plain values; pure functions.
 
 #include <array>
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 #include "base/log.h"
 #include "base/result.h"
-#include "engine/option_table.h"
+#include "engine/options/option_table.h"
 #include "engine/options.h"
 #include "model/config.h"
 

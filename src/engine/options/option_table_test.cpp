@@ -1,4 +1,4 @@
-#include "engine/option_table.h"
+#include "engine/options/option_table.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -13,7 +13,7 @@
 #include <variant>
 
 #include "base/result.h"
-#include "engine/option_text.h"
+#include "engine/options/option_text.h"
 #include "engine/options.h"
 
 namespace moeflux {

@@ -1,4 +1,4 @@
-#include "engine/option_text.h"
+#include "engine/options/option_text.h"
 
 #include <fmt/format.h>
 

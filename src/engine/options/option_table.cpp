@@ -1,4 +1,4 @@
-#include "engine/option_table.h"
+#include "engine/options/option_table.h"
 
 #include <fmt/format.h>
 
