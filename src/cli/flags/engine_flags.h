@@ -12,8 +12,8 @@
 
 #include "base/log.h"
 #include "base/result.h"
-#include "engine/options/option_table.h"
 #include "engine/options.h"
+#include "engine/options/option_table.h"
 #include "model/config.h"
 
 namespace CLI {

@@ -13,8 +13,8 @@
 #include <variant>
 
 #include "base/result.h"
-#include "engine/options/option_text.h"
 #include "engine/options.h"
+#include "engine/options/option_text.h"
 
 namespace moeflux {
 
