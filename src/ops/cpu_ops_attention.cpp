@@ -170,7 +170,8 @@ void CpuOps::attend_all(std::span<const KvSegment> segments, const AttentionShap
   std::size_t wholes = 0, splits = 0;
   for (const KvSegment& segment : segments) {
     const std::uint64_t end = std::uint64_t{segment.position} + segment.rows;
-    if (threads_ == 1 || end <= kAttentionBlock || segment.rows * ranges.count >= wanted_tasks ||
+    if (threads_ == 1 || end <= kAttentionBlock ||
+        std::uint64_t{segment.rows} * ranges.count >= wanted_tasks ||
         end * wanted_tasks <= work * ranges.count) {
       whole[wholes++] = &segment;
       continue;

@@ -57,7 +57,8 @@ void CpuOps::conv(std::span<const RecurrentSegment> segments, Rows x, std::span<
     kernels_->delta_net->conv(args);
   };
   const Scope scope(*this);
-  const auto [many_rows, one_row] = by_length(segments);
+  const ByLength lengths = by_length(segments);
+  const auto &many_rows = lengths.many_rows, &one_row = lengths.one_row;
   const std::uint32_t parts_of_many = std::min(units, most_parts());
   const std::uint32_t parts_of_one = std::min(
       units, divide_up(threads_, static_cast<std::uint32_t>(std::max<std::size_t>(1, one_row.size()))));
@@ -109,11 +110,12 @@ void CpuOps::delta_rule(std::span<const RecurrentSegment> segments, const DeltaR
     args.y_stride = y.stride;
     kernels_->delta_net->delta_rule(args);
   };
-  const auto [many_rows, one_row] = by_length(segments);
+  const ByLength lengths = by_length(segments);
+  const auto &many_rows = lengths.many_rows, &one_row = lengths.one_row;
   const std::span<DeltaHead> heads = take_host<DeltaHead>(segments.size() * shape.value_heads);
   const std::uint64_t decode_heads = one_row.size() * std::uint64_t{shape.value_heads};
-  const auto parts =
-      static_cast<std::uint32_t>(std::min<std::uint64_t>(decode_heads, kPartsPerThread * threads_));
+  const auto parts = static_cast<std::uint32_t>(
+      std::min<std::uint64_t>(decode_heads, std::uint64_t{kPartsPerThread} * threads_));
   const std::size_t long_tasks = many_rows.size() * shape.value_heads;
   each_task(long_tasks + parts, [&](std::uint32_t task, unsigned) {
     if (task < long_tasks) return run_rows(*many_rows[task / shape.value_heads], task % shape.value_heads);
@@ -210,8 +212,9 @@ void CpuOps::mix_heads(const DeltaMix& mix, const MixedRow& of, std::uint32_t fi
   }
   kernels_->delta_net->delta_step({heads.data(), count, key_dim, value_dim});
   for (std::uint32_t i = 0; i < count; ++i)
-    kernels_->rows->gated_rms_norm(heads[i].y, mix.norm.data(), of.gate.row(of.row) + (first + i) * value_dim,
-                                   value_dim, mix.norm_eps, heads[i].y);
+    kernels_->rows->gated_rms_norm(heads[i].y, mix.norm.data(),
+                                   of.gate.row(of.row) + std::size_t{first + i} * value_dim, value_dim,
+                                   mix.norm_eps, heads[i].y);
   prepare_part(of.result, of.row, first * value_dim, count * value_dim);
 }
 

@@ -30,8 +30,10 @@ Input Ops::norm_and_prepare(Rows x, std::span<const float> weight, float eps, Ro
   return prepare(y, finest);
 }
 
+// NOLINTBEGIN(bugprone-easily-swappable-parameters): outputs of projections, in the order of the layer
 Input Ops::mix_delta(const DeltaMix& mix, std::span<const RecurrentSegment> conv_states,
                      std::span<const RecurrentSegment> delta_states, Rows qkv, Rows gate, Rows a, Rows b) {
+  // NOLINTEND(bugprone-easily-swappable-parameters)
   const DeltaRuleShape& shape = mix.shape;
   const std::uint32_t all_keys = shape.all_keys(), all_values = shape.all_values();
   const Rows mixed = take(qkv.count, shape.channels());

@@ -212,6 +212,7 @@ class Ops {
   std::span<T> take_host(std::size_t count) {
     const std::span<T> taken = workspace_.take<T>(count);
     if (!workspace_.is_measuring()) return taken;
+    // NOLINTNEXTLINE(bugprone-sizeof-expression): T may be a pointer
     return {reinterpret_cast<T*>(measured_host(count * sizeof(T))), count};
   }
 

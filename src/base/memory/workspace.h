@@ -48,6 +48,7 @@ class Workspace {
   // capacity of a workspace is the checked sum of these.
   template <class T>
   static std::optional<std::uint64_t> bytes_for(std::uint64_t count) {
+    // NOLINTNEXTLINE(bugprone-sizeof-expression): T may be a pointer
     const auto bytes = checked_multiply(count, sizeof(T));
     const auto padded = bytes ? checked_add(*bytes, kAlignment - 1) : std::nullopt;
     if (!padded) return std::nullopt;
