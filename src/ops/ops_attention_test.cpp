@@ -58,7 +58,7 @@ class Attention {
     std::vector<KvSegment> segments;
     for (const Session& session : sessions_)
       segments.push_back(
-          {session.first_row, session.part.rows, session.part.position, session.blocks, dtype_});
+          {{session.first_row, session.part.rows}, session.part.position, session.blocks, dtype_});
     return segments;
   }
 
@@ -108,7 +108,7 @@ class Attention {
     Grid y(row_count_, std::size_t{shape_.heads} * shape_.value_dim, 3);
     for (const KvSegment& segment : all())
       for (std::uint32_t i = 0; i < segment.rows; ++i) {
-        const KvSegment one{segment.first_row + i, 1, segment.position + i, segment.blocks, segment.dtype};
+        const KvSegment one{{segment.first_row + i, 1}, segment.position + i, segment.blocks, segment.dtype};
         ops.attend({&one, 1}, shape_, heads_of(queries_, shape_.heads), heads_of(y, shape_.heads));
       }
     return y;
@@ -274,7 +274,7 @@ TEST(CpuOps, AppendStoresRowsInTheirBlocks) {
     };
     const std::vector<KvBlockView> first = {view_of(memory[0]), view_of(memory[1])};
     const std::vector<KvBlockView> second = {view_of(memory[2])};
-    const std::vector<KvSegment> segments = {{0, 4, 254, first}, {4, 2, 7, second}};
+    const std::vector<KvSegment> segments = {{{0, 4}, 254, first}, {{4, 2}, 7, second}};
     Grid keys = Grid::random(random, 6, kHeads * kDim), values = Grid::random(random, 6, kHeads * kDim);
     Processor processor(2);
     processor.ops.append(segments, heads_of(keys, kHeads), has_values ? heads_of(values, kHeads) : Heads{});

@@ -372,8 +372,8 @@ TEST_P(OpsOnEveryIsa, RecurrentRowsHaveTheSameBitsForEverySplit) {
         const std::uint32_t first = step * cuts[s];
         if (first >= kRows) continue;
         const std::uint32_t count = std::min(cuts[s], kRows - first);
-        conv.push_back({s * kRows + first, count, before[s].conv.data(), after[s].conv.data()});
-        delta.push_back({s * kRows + first, count, before[s].delta.data(), after[s].delta.data()});
+        conv.push_back({{s * kRows + first, count}, before[s].conv.data(), after[s].conv.data()});
+        delta.push_back({{s * kRows + first, count}, before[s].delta.data(), after[s].delta.data()});
       }
       ops.conv(conv, rows_of(x), weights, kWidth, rows_of(mixed));
       const Heads queries = as_heads(rows_of(mixed).columns(0, 48), 2, 24);
@@ -450,7 +450,7 @@ TEST(CpuOps, RoutesNoRowWithNonFiniteLogitsAndTheOthersAsIfItWereNotThere) {
         Grid logits = Grid::random(random, 16, 12);
         Processor processor(threads);
         Routed expected(processor.ops, rule, logits);
-        for (const auto& [row, column] : {std::pair{13, 0}, {5, 11}, {9, 3}}) {
+        for (const auto& [row, column] : {std::pair{13u, 0u}, {5u, 11u}, {9u, 3u}}) {
           logits.row(row)[column] = bad;
           std::fill_n(expected.experts.begin() + 3 * row, 3, kNoExpert);
           std::fill_n(expected.weights.begin() + 3 * row, 3, 0.0f);
@@ -500,7 +500,7 @@ void use_everything(Ops& ops, std::uint32_t rows, bool few_positions, KvDtype dt
       fill(memory);
       block = {memory.row(0), memory.row(kAttentionBlock)};
     }
-    const KvSegment segment{0, rows, position, blocks, dtype};
+    const KvSegment segment{{0, rows}, position, blocks, dtype};
     const AttentionShape shape{4, 1, 48, 48, 0.1f};
     const Rows y = ops.take(rows, 192);
     ops.append({&segment, 1}, as_heads(x.columns(0, 48), 1, 48), as_heads(x.columns(48, 48), 1, 48));

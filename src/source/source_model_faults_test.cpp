@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/testing/states.h"
 #include "io/posix_file_system.h"
 #include "io/testing/faulty_file_system.h"
 #include "io/testing/temporary_directory.h"
